@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import queue
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,9 +15,12 @@ from tests.support.diagnosed_jobs import JobGroup, shell_job
 from tests.support.kubernetes_client import Client
 from tests.support.polling import wait_until
 from tests.support.trainjobs import conditions, is_finished, list_pods
+from trainjob import RunKey
 from trainjob.client import Cluster, Connection
 from trainjob.errors import DeadlineExceeded
-from trainjob.lifecycle import cancel
+from trainjob.inspection.live_status import watch
+from trainjob.lifecycle import Listener, cancel, submit, wait
+from trainjob.manifest import build_trainjob
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -98,6 +102,46 @@ def test_a_job_runs_on_the_worker(manager, worker, job_group, tmp_path):
     assert waiter.outcome.result(90).succeeded
     assert is_finished(manager.get("TrainJob", NAMESPACE, name))
     assert waiter.reports[0].startswith(("Queued", "Pending"))
+
+
+def test_progress_comes_from_the_worker(planes, worker, cluster, unique, tmp_path):
+    """MultiKueue copies the status: a percentage, the remaining time and metrics arrive while the job runs there."""
+    script = f"until test -e {tmp_path}/go; do sleep 0.1; done"
+    reference = submit(cluster, remote_job(script), RunKey("e2e", "multikueue", "progress", unique))
+    found = queue.SimpleQueue()
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(wait, cluster, reference, listener=Listener(on_progress=found.put))
+        wait_until(lambda: worker.find("TrainJob", NAMESPACE, reference.name), 90)
+        for number, left in ((25, 90), (50, 60)):
+            # As the status server of the Trainer writes it; its feature gate is off in the shipped configuration.
+            report = {
+                "progressPercentage": number,
+                "estimatedRemainingSeconds": left,
+                "lastUpdatedTime": f"2026-01-01T00:00:{number}Z",
+                "metrics": [{"name": "loss", "value": f"0.{number}"}],
+            }
+            worker.patch("TrainJob", NAMESPACE, reference.name, {"status": {"trainerStatus": report}}, "status")
+            progress = found.get(timeout=90)
+            assert (progress.percent, progress.remaining, progress.loss) == (number, left, number / 100)
+        shown = next(watch(cluster, NAMESPACE, [reference.name]))
+        (tmp_path / "go").touch()
+        outcome = waiting.result(90)
+    assert (shown.percent, shown.progress) == (50, progress)
+    assert (outcome.succeeded, outcome.progress) == (True, progress)
+
+
+def test_the_reason_for_waiting_on_the_worker_is_reported(worker, job_group, tmp_path):
+    """A job that waits for the worker's quota is reported with MultiKueue's own message."""
+    script = f"until test -e {tmp_path}/go; do sleep 0.1; done"
+    local = shell_job(script, job={"queue": "team"}, resources_per_node={"cpu": 1})
+    manifest = build_trainjob(local, name="holder", namespace=NAMESPACE)
+    worker.create(manifest, NAMESPACE)
+    wait_until(lambda: not worker.get("TrainJob", NAMESPACE, "holder")["spec"].get("suspend"), 60)
+    waiter = job_group.submit("waits", remote_job("true"))
+    report = waiter.wait_for_report("AdmissionCheck multi Pending")
+    assert "Queued (WaitingForQuota: waiting for quota in queue team; " in report
+    (tmp_path / "go").touch()
+    assert waiter.outcome.result(120).succeeded
 
 
 def test_a_failure_on_the_worker_is_reported(manager, worker, job_group):

@@ -182,7 +182,7 @@ def test_the_progress_that_the_trainer_reports_is_shown_if_the_task_has_none():
         "phase": "Running",
         "step": 5,
         "total": 10,
-        "percent": 49,
+        "percent": 50.0,
     }
     assert api._without_metrics(shown)["progress"]["metrics"] == {"reward": 0.5}
     assert api._with_progress(row, {"step": 7, "percent": 70.0}, True)["progress"] == {"step": 7, "percent": 70.0}

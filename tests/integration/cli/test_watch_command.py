@@ -82,14 +82,18 @@ def test_the_progress_that_the_trainer_reports_is_shown_without_one_in_the_log(a
     metrics = [{"name": name, "value": value} for name, value in (("current_step", "5"), ("total_steps", "9"))]
     api_server.create_trainjob("works")
     api_server.set_running("works")
-    api_server.set_status("works", {"trainerStatus": {"progressPercentage": 56, "metrics": metrics}})
+    api_server.set_status(
+        "works",
+        {"trainerStatus": {"progressPercentage": 56, "metrics": metrics, "lastUpdatedTime": "2026-01-01T00:00:00Z"}},
+    )
     process, output = start_watch("--json")
     output.wait_for('"percent"')
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     [found] = [json.loads(line) for line in output.read_to_end().splitlines()]
     numbers = {"step": 5, "total": 9, "epoch": None, "epochs": None, "loss": None}
-    assert found["progress"] == {**numbers, "percent": pytest.approx(500 / 9)}
+    report = {"reported_percent": 56, "reported_at": "2026-01-01T00:00:00Z"}
+    assert found["progress"] == {**numbers, **report, "percent": pytest.approx(500 / 9)}
 
 
 IGNORING_CLOSED_PIPE = """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import queue
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -24,7 +26,18 @@ from trainjob.errors import (
     OwnershipConflict,
     WaitTimeout,
 )
-from trainjob.lifecycle import KillAction, Limits, Listener, RunKey, cancel, end_checks, submit, wait, wait_async
+from trainjob.lifecycle import (
+    KillAction,
+    Limits,
+    Listener,
+    ProgressLog,
+    RunKey,
+    cancel,
+    end_checks,
+    submit,
+    wait,
+    wait_async,
+)
 from trainjob.manifest import labels
 from trainjob.status import Outcome, Phase, derive_verdict, find_failures
 
@@ -68,6 +81,43 @@ def test_progress_that_only_the_trainer_reports_is_in_the_outcome(cluster, lapto
     with closing(Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))) as later:  # its informer lists anew
         progress = wait(later, reference).progress
     assert (progress.step, progress.total) == (7, 9)
+
+
+def write_trainer_status(laptop, reference, **fields):
+    """Write the status that the Trainer's status server writes for a report of the training."""
+    with configuration.new_client_from_config(str(laptop.kubeconfig)) as api:
+        client.CustomObjectsApi(api).patch_namespaced_custom_object_status(
+            *("trainer.kubeflow.org", "v1alpha1", reference.namespace, "trainjobs", reference.name),
+            {"status": {"trainerStatus": fields}},
+        )
+
+
+def test_progress_that_the_trainer_reports_arrives_while_the_job_runs(cluster, laptop, unique, tmp_path):
+    """An older report, which may arrive later, is left out."""
+    script = f"until test -e {tmp_path}/end; do sleep 0.1; done"
+    reference = submit(cluster, shell(script), make_run_key(unique))
+    found, lines = queue.SimpleQueue(), []
+    progress_log = ProgressLog(reference, lines.append)
+
+    def on_progress(progress):
+        progress_log.log_progress(progress)
+        found.put(progress)
+
+    listener = Listener(on_progress=on_progress)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(wait, cluster, reference, listener=listener)
+        report = {"progressPercentage": 10, "metrics": [{"name": "accuracy", "value": "0.5"}]}
+        write_trainer_status(laptop, reference, **report, lastUpdatedTime="2026-01-01T00:00:01Z")
+        first = found.get(timeout=60)
+        write_trainer_status(laptop, reference, progressPercentage=5, lastUpdatedTime="2026-01-01T00:00:00Z")
+        report = {"progressPercentage": 20, "estimatedRemainingSeconds": 60}
+        write_trainer_status(laptop, reference, **report, lastUpdatedTime="2026-01-01T00:00:02Z")
+        second = found.get(timeout=60)
+        (tmp_path / "end").touch()
+        last = waiting.result(60).progress
+    assert (first.percent, first.metrics, first.reported_at) == (10, {"accuracy": 0.5}, "2026-01-01T00:00:01Z")
+    assert (str(second), last) == ("20 %, 60 s left", second)
+    assert lines[0] == f"TrainJob {reference}: 10 %"
 
 
 def create_never_restarting_runtime(cluster, name):

@@ -63,9 +63,11 @@ def test_a_value_of_an_earlier_step_is_not_the_value_at_this_step():
     assert Progress(step=4, loss=0.5).value_at_step("loss") == 0.5
 
 
-def trainer_status(percent=50, **metrics):
+def trainer_status(percent=None, remaining=None, at="", **metrics):
     listed = [{"name": name, "value": value} for name, value in metrics.items()]
-    return {"status": {"trainerStatus": {"progressPercentage": percent, "metrics": listed}}}
+    fields = {"progressPercentage": percent, "estimatedRemainingSeconds": remaining, "lastUpdatedTime": at}
+    given = {name: value for name, value in fields.items() if value not in (None, "")}
+    return {"status": {"trainerStatus": {**given, "metrics": listed}}}
 
 
 def test_the_status_that_the_trainer_reports_is_progress():
@@ -74,10 +76,39 @@ def test_the_status_that_the_trainer_reports_is_progress():
     found = read_trainer_status(trainer_status(**numbers, current_step="15", total_steps="44", grad_norm="nan"))
     assert found == Progress(15, 44, 2, None, 0.5612, metrics={"learning_rate": 0.003})
     end = read_trainer_status(trainer_status(100, loss="0.25", epoch="4.0", step="44", max_steps="44"))
-    assert end == Progress(44, 44, 4, None, 0.25)
-    assert read_trainer_status(trainer_status(0, total_steps="44")) is None
-    assert read_trainer_status(trainer_status(30)) is None
+    assert end == Progress(44, 44, 4, None, 0.25, reported_percent=100)
+    assert read_trainer_status(trainer_status(total_steps="44")) is None
     assert read_trainer_status({}) is None
+
+
+def test_a_percentage_and_a_remaining_time_are_progress_without_steps():
+    """`update_trainjob_status` of the Kubeflow SDK (0.5) reports them."""
+    found = read_trainer_status(trainer_status(50, 7200, "2026-01-01T00:00:00Z", accuracy="0.9"))
+    assert (found.percent, found.remaining, found.reported_at) == (50, 7200, "2026-01-01T00:00:00Z")
+    assert str(found) == "50 %, 2 h 0 min left"
+    assert found.value_at_step("accuracy") is None
+    assert Progress.from_dict(found.to_dict()) == found
+    assert str(read_trainer_status(trainer_status(0))) == "0 %"
+    assert [str(read_trainer_status(trainer_status(remaining=n))) for n in (45, 600)] == [
+        "step 0/?, 45 s left",
+        "step 0/?, 10 min left",
+    ]
+
+
+def test_a_percentage_that_is_no_number_is_left_out():
+    for percent in ("50", True, -1, [], {}):
+        assert read_trainer_status(trainer_status(percent)) is None
+
+
+def test_the_progress_of_a_log_has_the_report_of_the_trainer():
+    reported = read_trainer_status(trainer_status(40, 90, "2026-01-01T00:00:00Z", current_step="10", reward="1"))
+    logged = Progress(step=12, total=20, loss=0.5, metrics={"kl": 0.1})
+    merged = logged.with_report(reported)
+    assert str(merged) == "step 12/20 (60 %), loss 0.5, reward 1, 2 min left"
+    assert (merged.value_at_step("kl"), merged.value_at_step("reward")) == (0.1, None)
+    behind = Progress(step=4, total=20, loss=0.9).with_report(reported)
+    assert (behind.step, behind.total, behind.loss, behind.percent) == (10, 20, None, 50.0)
+    assert logged.with_report(None) is logged
 
 
 def test_invalid_values_that_the_trainer_reports_are_left_out():
@@ -100,7 +131,7 @@ def test_a_fetch_reports_the_percentage_of_bytes():
     assert [str(progress) for progress in found] == ["25 % fetched", "75 % fetched", "100 % fetched"]
     assert [progress.percent for progress in found] == [25, 75, 100]
     assert Progress(**found[0].to_dict()) == found[0]
-    assert "unit" not in Progress(step=1).to_dict()
+    assert Progress(step=1).to_dict().keys() == {"step", "total", "epoch", "epochs", "loss"}
 
 
 def test_a_training_after_a_fetch_in_one_log_reports_its_own_steps():

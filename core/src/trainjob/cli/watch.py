@@ -122,7 +122,7 @@ def _cells(live_status: LiveStatus) -> Iterator[RenderableType]:
     yield table_format.format_phase(one.phase)
     yield escape(one.queue or "-")
     yield "" if percent is None else ProgressBar(100, percent, width=_BAR)
-    yield escape(str(live_status.progress or ("" if percent is None else f"{percent:.0f} %")))
+    yield escape(str(live_status.progress or ""))
     yield f"{live_status.ranks_ready}/{live_status.ranks}" if live_status.ranks and not one.phase.finished else "-"
     yield table_format.format_age(one.created, one.ended)
     yield escape(one.message or one.reason or "-")

@@ -507,6 +507,19 @@ class LogFollower:
         finally:
             self._emit_lock.release()
 
+    def call_between_lines(self, callback: Callable[[], None]) -> None:
+        """Call a function while no line is emitted, unless the follower was stopped.
+
+        It blocks while a line is emitted. An exception of the function is logged.
+        """
+        with self._emit_lock:
+            if self._stopped.is_set():
+                return
+            try:
+                callback()
+            except Exception as error:
+                logging.getLogger(__name__).error("A callback of progress has failed", exc_info=error)
+
     def _note_refused_line(self, error: Exception) -> None:
         if not self._refused_lines:
             self._refusal = f"{type(error).__name__}: {error}"

@@ -293,7 +293,7 @@ def _check_queues(queues: Sequence[Any], platform: PlatformFacts) -> CheckResult
 
 
 def _describe_queue(queue: Mapping[str, Any], platform: PlatformFacts) -> str:
-    """Return the name of a LocalQueue with the quota of its flavors and their topologies, as far as they are known."""
+    """Return the name of a LocalQueue, with quota and topologies as far as they are known."""
     name, cluster_queue = _name_of(queue), _find(platform.cluster_queues, get_str(queue, "spec", "clusterQueue"))
     flavors = [
         _describe_flavor(flavor, platform)

@@ -42,7 +42,7 @@ class LiveStatus:
         summary: its summary, with the reason why it does not start.
         ranks_ready: number of training pods that are ready or have succeeded.
         ranks: number of training pods, or of requested nodes if no pod exists; 0 if neither is known.
-        progress: the last progress that its log reported, or its trainer if the log has none (`status.trainerStatus`).
+        progress: the last progress that its log or its trainer (`status.trainerStatus`) reported.
     """
 
     summary: Summary
@@ -55,8 +55,7 @@ class LiveStatus:
         """Progress in percent (0-100) from its log or its trainer's report; None if unknown."""
         if self.summary.phase is Phase.COMPLETE:
             return 100.0
-        known = self.progress.percent if self.progress else None
-        return self.summary.percent if known is None else known
+        return self.progress.percent if self.progress else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the status as JSON values."""
@@ -121,7 +120,9 @@ class _WatchedJob:
             summary = replace(summary, reason="", message="")
         training = [pod for pod in pods if step_of(pod) not in INITIALIZERS]
         ranks = len(training) or get_int(job, "spec", "trainer", "numNodes")
-        return LiveStatus(summary, sum(map(_is_ready, training)), ranks, self.progress or read_trainer_status(job))
+        reported = read_trainer_status(job)
+        progress = self.progress.with_report(reported) if self.progress else reported
+        return LiveStatus(summary, sum(map(_is_ready, training)), ranks, progress)
 
 
 class _WatchState:

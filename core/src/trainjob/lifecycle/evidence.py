@@ -125,7 +125,8 @@ def _get_received_tail(logs: JobLogs, first: ContainerFailure | None, pods: Fina
 
 def _read_progress(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict, pods: FinalPods) -> Progress | None:
     """Return the last progress in the last lines of a complete training's rank 0."""
-    if verdict.phase is not Phase.COMPLETE or read_trainer_status(job):
+    reported = read_trainer_status(job)
+    if verdict.phase is not Phase.COMPLETE or (reported and reported.step):
         return None
     parser, progress, namespace = JobLogParser(), None, get_str(job, "metadata", "namespace")
     for pod in pods.existing:

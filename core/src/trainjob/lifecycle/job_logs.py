@@ -20,7 +20,7 @@ class Listener:
         on_phase: called when the phase has changed, or the reason why the TrainJob does not start.
         on_log: called with every log line of any container. Reading the log waits for the callback. Use a
             [trainjob.client.LogWriter][] if writing the lines may be slow.
-        on_progress: called with the progress of the training when a log line reports it.
+        on_progress: called with the progress of the training when a log line, or the TrainJob's status, reports it.
         on_earlier_progress: called instead with the progress in a line that an earlier process has written.
         on_warning: called with each of the outcome's `warnings`, before the wait returns.
     """
@@ -44,11 +44,25 @@ class JobLogs(LogFollower):
     ) -> None:
         """Create a follower that reads no log yet, and passes lines and progress to the listener."""
         self.progress: Progress | None = None
+        self._reported: Progress | None = None
         self._parser, self._listener = JobLogParser(), listener
         super().__init__(cluster, namespace, self._on_line, written_times)
 
     def _on_line(self, line: LogLine) -> None:
         if not isinstance(line, LogNotice) and (progress := self._parser.feed(line.text)):
-            self.progress = progress
+            self.progress = progress = progress.with_report(self._reported)
             (self._listener.on_earlier_progress if line.is_written else self._listener.on_progress)(progress)
         self._listener.on_log(line)
+
+    def report_progress(self, reported: Progress) -> None:
+        """Pass on what the trainer has reported in the TrainJob's status.
+
+        A report that is older than a known one is left out. The call blocks while another callback runs.
+        """
+
+        def pass_on() -> None:
+            if self._reported is None or self._reported.reported_at < reported.reported_at:
+                self._reported = reported
+                self._listener.on_progress(self.progress.with_report(reported) if self.progress else reported)
+
+        self.call_between_lines(pass_on)

@@ -22,7 +22,7 @@ from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.job_logs import JobLogs, Listener
 from trainjob.lifecycle.wait_policy import Limits, WaitPolicy, WaitResult
 from trainjob.manifest import labels
-from trainjob.status import Outcome, Phase, build_outcome
+from trainjob.status import Outcome, Phase, build_outcome, read_trainer_status
 from trainjob.status.nested_fields import get_str
 from trainjob.status.pods import belongs_to_job
 from trainjob.status.verdict import check_end
@@ -55,6 +55,7 @@ class WaitSession:
         self._next_pod_watch: float | None = None  # time at which a failed watch of the pods begins again
         self._pod_watch_backoff, self._is_pod_watch_reported = pod_watch_backoff(), False
         self._diagnosis_schedule = DiagnosisSchedule()
+        self._reported_at = ""  # time of the newest progress in the TrainJob's status
 
     def open(self, deliver: Callable[[tuple[str, ObjectEvent]], None]) -> None:
         """Add the event handlers.
@@ -110,8 +111,17 @@ class WaitSession:
             is_refused = isinstance(event.error, OutOfThreads)
             self._next_pod_watch = now + (RETRY_SECONDS if is_refused else self._pod_watch_backoff.next(event.error))
             return None
+        if kind == "job" and event.object is not None:
+            self._pass_on_report(event.object)
         observed = self.policy.observe_job if kind == "job" else self.policy.observe_pod
         return observed(event, now) or self.policy.check_deadlines(now)
+
+    def _pass_on_report(self, job: Mapping[str, Any]) -> None:
+        """Pass on the progress in a TrainJob's status if it is new, on a thread that may block."""
+        reported = read_trainer_status(job)
+        if reported is not None and reported.reported_at > self._reported_at:
+            self._reported_at = reported.reported_at
+            self._cluster.ended_log_executor.submit(lambda: self._logs.report_progress(reported))
 
     def seconds_until_next_check(self, now: float) -> float | None:
         """Return the seconds until the next limit or diagnosis is due; None means never."""

@@ -202,7 +202,7 @@ def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
 
 
 def _pod_metadata(job: TrainJob) -> dict[str, dict[str, str]]:
-    """Return the request's labels and annotations for the pods, and the annotations of its queue.
+    """Return the labels and annotations of the pods: those of the request and its queue.
 
     Those of this project are left out, and the labels of Kueue: it would treat a pod with such a label as another
     workload.

@@ -12,7 +12,6 @@ from pydantic import AfterValidator
 from trainjob.errors import InvalidSpec, Problem, ProblemKind
 from trainjob.spec.base import invalid_field, to_json_value
 from trainjob.spec.problems import format_value
-from trainjob.trainjob_schema import find_schema
 
 POD_SPEC = (
     "spec.runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[].template.spec.template.spec"  # of a patch
@@ -44,6 +43,8 @@ def check_kubernetes_value(value: Any, place: str) -> Any:
     Raises:
         InvalidSpec: the error names each value that the schema does not allow. Its paths begin at the part.
     """
+    from trainjob.trainjob_schema import find_schema  # only here: few DAGs need it when they are parsed
+
     plain = _without_nulls(to_json_value(value))
     if problems := list(_find_problems(find_schema(place), plain, "")):
         raise InvalidSpec(problems)

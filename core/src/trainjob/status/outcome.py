@@ -244,13 +244,22 @@ def build_outcome(
         log_tail=tuple(evidence.log_tail),
         created=get_str(meta, "creationTimestamp"),
         finished=_finished_at(job),
-        progress=evidence.progress or read_trainer_status(job),  # a training may log no progress
+        progress=_find_progress(job, evidence),
         warnings=tuple(warnings),
         labels={str(name): str(value) for name, value in get_mapping(meta, "labels").items()},
         usage=evidence.usage,
         started=get_first_start(evidence.pods.all),
         restarts=count_restarts(evidence.pods.all),
     )
+
+
+def _find_progress(job: Mapping[str, Any], evidence: Evidence) -> Progress | None:
+    """Return the progress in the log and in the TrainJob's status.
+
+    A training may write only one of them.
+    """
+    reported = read_trainer_status(job)
+    return evidence.progress.with_report(reported) if evidence.progress else reported
 
 
 def _seconds_between(begin: str, end: str) -> float | None:

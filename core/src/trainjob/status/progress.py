@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
 from trainjob.status.nested_fields import get_mapping
@@ -32,6 +32,10 @@ class Progress:
         unit: unit of `step` and `total`: `step` of a training, or `percent` of the bytes of a fetch.
         metrics: newest values of the other metrics by the trainer's names, such as `learning_rate` or `eval_loss`;
             finite numbers only.
+        reported_percent: percentage (0 to 100) that the trainer itself reports in the TrainJob's status; None if it
+            reports none.
+        remaining: seconds that the trainer estimates until its end, at the time of its report; None if it reports none.
+        reported_at: time of this report (RFC 3339); empty if there is none.
         carried: names of `loss` and metrics whose values are not known to be those of this step, because an earlier
             log line reported them. It is not stored.
     """
@@ -43,12 +47,15 @@ class Progress:
     loss: float | None = None
     unit: str = "step"
     metrics: Mapping[str, float] = field(default_factory=dict)
+    reported_percent: float | None = None
+    remaining: float | None = None
+    reported_at: str = ""
     carried: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
     def percent(self) -> float | None:
-        """Percentage from 0 to 100; None while the total is not known."""
-        return min(100.0, 100.0 * self.step / self.total) if self.total else None
+        """Percentage from 0 to 100, of the steps or as reported; None while neither is known."""
+        return min(100.0, 100.0 * self.step / self.total) if self.total else self.reported_percent
 
     def value_at_step(self, name: str) -> float | None:
         """Return the loss or another metric if it is the value of this step; None otherwise."""
@@ -59,15 +66,33 @@ class Progress:
     def to_dict(self) -> dict[str, Any]:
         """Return the progress as JSON values.
 
-        `unit` is left out if it is `step`, and `metrics` if there are none.
+        `unit` is left out if it is `step`, and metrics and the trainer's report if there are none.
         """
         values = asdict(self)
         del values["carried"]
         if self.unit == "step":
             del values["unit"]
-        if not self.metrics:
-            del values["metrics"]
-        return values
+        optional = ("metrics", "reported_percent", "remaining", "reported_at")
+        return {name: value for name, value in values.items() if name not in optional or value not in ({}, None, "")}
+
+    def with_report(self, reported: Progress | None) -> Progress:
+        """Return this progress of a log with what the trainer itself has reported.
+
+        The report alone has the estimated remaining time. Of steps, those are chosen of which there are more.
+        """
+        if reported is None:
+            return self
+        base = reported if reported.step > self.step else self
+        new = frozenset(reported.metrics.keys() - self.metrics.keys())
+        return replace(
+            base,
+            total=base.total or self.total or reported.total,
+            metrics={**reported.metrics, **self.metrics},
+            reported_percent=reported.reported_percent,
+            remaining=reported.remaining,
+            reported_at=reported.reported_at,
+            carried=base.carried | new,
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
@@ -84,12 +109,14 @@ class Progress:
             return f"{self.step} % fetched"
         percent = "" if self.percent is None else f" ({self.percent:.0f} %)"
         parts = [f"step {self.step}/{self.total or '?'}{percent}"]
+        if not self.step and not self.total and self.reported_percent is not None:
+            parts = [f"{self.reported_percent:.0f} %"]
         if self.epoch is not None:
-            parts = parts if self.step or self.total else []
+            parts = parts if self.step or self.total or self.reported_percent is not None else []
             parts.append(f"epoch {self.epoch}/{self.epochs or '?'}")
         named = {"loss": self.loss, "reward": self.metrics.get("reward")}
         parts += [f"{name} {value:.4g}" for name, value in named.items() if value is not None]
-        return ", ".join(parts)
+        return ", ".join(parts if self.remaining is None else [*parts, f"{_format_duration(self.remaining)} left"])
 
 
 _STORED = tuple(one.name for one in fields(Progress) if one.name != "carried")
@@ -109,6 +136,13 @@ def update_metrics(metrics: Mapping[str, float], new: Mapping[str, float | None]
         if value is not None and len(name) <= _MAX_NAME_LENGTH and (name in updated or len(updated) < _MAX_METRICS):
             updated[name] = value
     return updated
+
+
+def _format_duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def parse_finite(text: str) -> float | None:

@@ -181,8 +181,9 @@ def _build_xcom_value(phase: str, reason: str, progress: Progress | None, tracki
     percent = None if progress is None or progress.percent is None else round(progress.percent, 1)
     names = ("step", "total", "epoch", "epochs", "loss")
     value = {"phase": phase, "reason": reason, "percent": percent, **{name: numbers.get(name) for name in names}}
-    metrics = {"metrics": numbers["metrics"]} if "metrics" in numbers else {}
-    return {**value, **metrics, **({"tracking_url": tracking_url} if tracking_url else {})}
+    optional = ("metrics", "remaining", "reported_at")
+    value |= {name: numbers[name] for name in optional if name in numbers}
+    return {**value, **({"tracking_url": tracking_url} if tracking_url else {})}
 
 
 class ProgressPublisher:

@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from trainjob.client import event_time
-from trainjob.inspection.summary import reported_percent
 from trainjob.lifecycle import reference_to
 from trainjob.status import (
     Phase,
@@ -78,9 +77,8 @@ def job_row(
 
 def _trainer_status(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the progress that the trainer itself reports, in the form of the XCom `progress`."""
-    progress, percent = read_trainer_status(job), reported_percent(job)
-    numbers = {**progress.to_dict(), "percent": progress.percent} if progress else {}
-    return numbers if percent is None else {**numbers, "percent": percent}
+    progress = read_trainer_status(job)
+    return {**progress.to_dict(), "percent": progress.percent} if progress else {}
 
 
 def _reason(verdict: Verdict, pods: Iterable[Mapping[str, Any]]) -> str:

@@ -1,7 +1,7 @@
 // The details of one TrainJob: phase, ranks, loss or reward, other metrics, events and log.
 
 import { metricCurve } from "./curve.js";
-import { airflowLink, bar, gpuHours, hours, make, phaseOf, runPath, short, span, table } from "./elements.js";
+import { airflowLink, bar, duration, gpuHours, hours, make, phaseOf, runPath, short, span, table } from "./elements.js";
 import { attempts, failure, summary } from "./task.js";
 
 const panel = document.getElementById("detail");
@@ -61,7 +61,10 @@ function usageText(usage) {
 function progressText(shown) {
   const step = shown.step ? `step ${shown.step} of ${shown.total ?? "?"}` : "";
   const epoch = shown.epoch ? `epoch ${shown.epoch} of ${shown.epochs ?? "?"}` : "";
-  return [step, epoch].filter(Boolean).join(", ");
+  const percent = !step && typeof shown.percent === "number" ? `${short(shown.percent)} %` : "";
+  const left = typeof shown.remaining === "number" ? `${duration(shown.remaining)} left` : "";
+  const at = shown.reported_at ? ` (reported ${span(shown.reported_at)} ago)` : "";
+  return [percent, step, epoch, left].filter(Boolean).join(", ") + at;
 }
 
 /** Return the heading and the curve of the loss, or of the reward if the training reports it. */

@@ -25,8 +25,11 @@ export function table(heads, rows) {
 
 /** Return the time between two moments, or since the first one, such as `3 min`. */
 export function span(from, to) {
-  if (!from) return "";
-  const seconds = Math.max(0, ((to ? Date.parse(to) : Date.now()) - Date.parse(from)) / 1000);
+  return from ? duration(Math.max(0, ((to ? Date.parse(to) : Date.now()) - Date.parse(from)) / 1000)) : "";
+}
+
+/** Return a number of seconds, such as `3 min`. */
+export function duration(seconds) {
   if (seconds < 100) return `${Math.round(seconds)} s`;
   if (seconds < 6000) return `${Math.round(seconds / 60)} min`;
   return seconds < 172800 ? `${(seconds / 3600).toFixed(1)} h` : `${Math.round(seconds / 86400)} d`;
