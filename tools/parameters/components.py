@@ -219,7 +219,7 @@ COMPONENTS = (
         f"{_PASSTHROUGH} torchrun runs a function on each node.",
         "`/workspace`; empty if no workspace is mounted.",
         first=(*_FUNCTION, _MANIFEST),
-        omitted=("trainer",),
+        omitted=("trainer", "options"),
         artifacts=(_TRAINING_METRICS,),
         outputs=(
             ("result", "str", "JSON value that the function returned on rank 0; empty if it returned none."),
@@ -250,7 +250,17 @@ COMPONENTS = (
             _input("any_run", "boolean", "whether the model may be of any run", default=False),
         ),
         omitted=(
-            *("trainer", "initializer", "tracking", "program", "model_check", "managed_by", "command", "args"),
+            *(
+                "trainer",
+                "options",
+                "initializer",
+                "tracking",
+                "program",
+                "model_check",
+                "managed_by",
+                "command",
+                "args",
+            ),
             *("resume", "resume_from"),
         ),
         artifacts=(("metrics", "dsl.Metrics", "all scores that the function returned, and `attempts`."),),

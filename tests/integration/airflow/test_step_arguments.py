@@ -11,6 +11,7 @@ import pytest
 from tests.integration.airflow.airflow_runs import run_dag
 from trainjob.errors import InvalidSpec
 from trainjob.manifest import labels
+from trainjob.options import ActiveDeadlineSeconds, Labels, TrainerCommand
 from trainjob_airflow import (
     ExportModelOperator,
     FineTuneOperator,
@@ -45,6 +46,26 @@ def test_templates_in_shared_arguments_are_rendered(operator):
     step = task._build_step("w")
     assert (step.name, step.labels, step.annotations) == ("tuning", {"team": "nlp"}, {"ticket": "nlp-1"})
     assert step.deadline == timedelta(hours=6)
+
+
+def test_the_arguments_of_the_sdk_are_those_of_the_operator():
+    given = [Labels({"team": "nlp"}), ActiveDeadlineSeconds(60), TrainerCommand(["run"])]
+    task = TrainJobOperator(task_id="t", runtime="own", trainer={"image": "busybox"}, options=given)
+    task.render_template_fields({"params": {}})
+    step = task._build_step("w")
+    assert (step.labels, step.deadline, step.trainer.command) == ({"team": "nlp"}, timedelta(minutes=1), ("run",))
+    with pytest.raises(InvalidSpec, match=r"options\[0\]\.deadline"):
+        TrainJobOperator(task_id="t", trainer={}, deadline="6h", options=[ActiveDeadlineSeconds(60)])
+
+
+@OPERATOR
+def test_fields_of_the_api_are_arguments_of_each_operator(operator):
+    patch = {"manager": "{{ params.manager }}", "trainingRuntimeSpec": {}}
+    task = operator(managed_by="kueue.x-k8s.io/multikueue", suspend="{{ params.suspend }}", runtime_patches=[patch])
+    task.render_template_fields({"params": {"manager": "example.org/a", "suspend": True}})
+    step = task._build_step("w")
+    assert (step.managed_by, step.suspend) == ("kueue.x-k8s.io/multikueue", True)
+    assert step.runtime_patches == ({"manager": "example.org/a", "trainingRuntimeSpec": {}},)
 
 
 @pytest.mark.parametrize("kind", ["train", "fine-tune"])

@@ -46,12 +46,14 @@ _LEFT_OUT = (
     "trainjob/cli/",
     "trainjob/inspection/",
     "trainjob/local.py",
+    "trainjob/options.py",
     "trainjob/retention/",
     "trainjob_kfp/code_configmap.py",
     "trainjob_kfp/code_loading.py",
     "trainjob_kfp/compile_checks.py",
     "trainjob_kfp/components/",
     "trainjob_kfp/packaging.py",
+    "trainjob_kfp/sdk_arguments.py",
 )
 
 

@@ -51,7 +51,7 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
         """Create a task; `set_caching_options` of the author overrides its caching.
 
         A text for `queue`, `runtime`, `secret` or `resume_from` means a dict with the name or folder. An integer may be
-        given for a float, and for the list `num_nodes`.
+        given for a float, and for the list `num_nodes`. `train` also takes the arguments of the Kubeflow SDK's `train`.
 
         Raises:
             InvalidSpec: there is no input of a name, or a constant argument in a pipeline is wrong; see
@@ -59,10 +59,14 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
         """
         # Imported here, because an import of the components needs neither the step classes nor the launcher.
         from trainjob_kfp.compile_checks import check_arguments, check_names
+        from trainjob_kfp.sdk_arguments import ARGUMENTS, expand_arguments, to_plain_object
 
         inputs = self.component_spec.inputs or {}
+        if self.python_func.__name__ == "train" and not {*arguments}.isdisjoint(ARGUMENTS):
+            arguments = expand_arguments(arguments)
         check_names(self.python_func.__name__, arguments, inputs)
-        arguments = {name: to_input(name, value, inputs[name].type) for name, value in arguments.items()}
+        plain = {name: to_plain_object(value) for name, value in arguments.items()}
+        arguments = {name: to_input(name, value, inputs[name].type) for name, value in plain.items()}
         task = super().__call__(*args, **arguments)
         if task.state is TaskState.FUTURE:
             defaults = {name: spec.default for name, spec in inputs.items() if name not in arguments}

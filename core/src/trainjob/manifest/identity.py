@@ -13,8 +13,8 @@ from trainjob.spec import BuiltinTrainer, CustomTrainer, FineTune, FrameworkConf
 from trainjob.spec.base_request import MAX_NAME_LENGTH, WaitSettings
 
 _MAX_ATTEMPTS = 100
-UNHASHED_FIELDS = ("name", "program", "tracking", *WaitSettings.model_fields)
-"""Fields of a step that no hash has."""
+UNHASHED_FIELDS = ("name", "program", "tracking", "options", *WaitSettings.model_fields)
+"""Fields of a step that no hash has; the options of a TrainJob are in its other fields."""
 
 
 def spec_hash(step: Step) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
@@ -15,6 +16,7 @@ from trainjob.spec.initializers import Initializer
 from trainjob.spec.model_check import ModelCheck
 from trainjob.spec.queue import Queue
 from trainjob.spec.resources import Runtime, RuntimeField
+from trainjob.spec.sdk_options import apply_options
 from trainjob.spec.tracking import Tracking, needs_workspace
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 from trainjob.spec.volumes import WorkspaceField, check_workspace_is_free
@@ -83,6 +85,8 @@ class TrainJob(BaseRequest):
             The image must contain Python, and the trainer must have a command.
         max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
             Python and files, None (null) leaves it to the runtime.
+        options: options of the Kubeflow SDK's `train`, such as `Labels`, of `trainjob.options` or of the SDK; each
+            stands for another field.
     """
 
     trainer: Trainer = Field(default_factory=CustomTrainerContainer)
@@ -93,6 +97,14 @@ class TrainJob(BaseRequest):
     program: Program = "packed"
     model_check: ModelCheck | None = None
     max_restarts: int | None = Field(default=0, ge=0)
+    options: tuple[Any, ...] = Field(default=(), exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_options(cls, fields: Any) -> Any:
+        if not isinstance(fields, Mapping):
+            return fields
+        return apply_options(fields, [*CustomTrainerContainer.model_fields])
 
     @model_validator(mode="after")
     def _validate_combination(self) -> Self:

@@ -18,6 +18,11 @@ _MAX_LISTED_FIELDS = 12
 # Values under these names may be credentials: they are never shown.
 _SECRET_NAME = re.compile(r"token|secret|password|credential|access_key|api_key", re.IGNORECASE)
 REDACTED = "***"
+SEARCH_ADVICE = (
+    "a TrainJob has no search: run one TrainJob for each value, see "
+    "https://github.com/trainjob/trainjob/blob/main/docs/how-to/sweeps.md"
+)
+"""Advice for what the OptimizerClient of the Kubeflow SDK takes."""
 _NUMBER, _TEXT, _LIST, _DICT = "it must be a number", "it must be a text", "it must be a list", "it must be a dict"
 _WHOLE_NUMBER, _BOOLEAN = "it must be a whole number", "it must be true or false"
 # By the type of pydantic's error (pydantic 2.10 to 2.12); the fields are those of the error's context.
@@ -78,6 +83,8 @@ def _to_problem(detail: Mapping[str, Any], location: tuple[str, ...], model: typ
     wanted = _find_model(model, location)
     context["model"] = f"a {wanted.__name__}" if wanted else "an object"
     rule = _RULES.get(detail["type"], "{message}").format(**context)
+    if hasattr(value, "feasible_space"):  # of the Kubeflow SDK's OptimizerClient
+        return Problem(field, "a search space", SEARCH_ADVICE)
     if isinstance(value, str) and "{{" in value:
         rule += f"; it is a template, and no template is rendered in a {model.__name__}: give a dict of its fields"
     return Problem(field, format_value(field, value), rule)

@@ -751,6 +751,7 @@ class TrainJobOperator(ManifestOperator):
         "program",
         "model_check",
         "max_restarts",
+        "options",
         "name",
         "labels",
         "annotations",
@@ -783,6 +784,7 @@ class TrainJobOperator(ManifestOperator):
         program: str | None = None,
         model_check: Any = None,
         max_restarts: int | str | None = None,
+        options: Sequence[Any] | None = None,
         name: str | None = None,
         labels: Mapping[str, Any] | None = None,
         annotations: Mapping[str, Any] | None = None,
@@ -823,6 +825,8 @@ class TrainJobOperator(ManifestOperator):
                 fields. The image must contain Python, and the trainer must have a command.
             max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
                 Python and files, None (null) leaves it to the runtime.
+            options: options of the Kubeflow SDK's `train`, such as `Labels`, of `trainjob.options` or of the SDK; each
+                stands for another field.
             name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
             labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
                 a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
@@ -871,6 +875,7 @@ class TrainJobOperator(ManifestOperator):
                 "program": program,
                 "model_check": model_check,
                 "max_restarts": max_restarts,
+                "options": options,
                 "name": name,
                 "labels": labels,
                 "annotations": annotations,
