@@ -22,6 +22,7 @@ from trainjob_local.controllers.factory import create_controllers
 from trainjob_local.controllers.jobs import Backoff
 from trainjob_local.controllers.volumes import build_storage_class
 from trainjob_local.images import default_images
+from trainjob_local.installation import installed_objects, protect_definitions
 from trainjob_local.kubelet import Kubelet, KubeletSettings, LogOptions, LogUnavailable
 from trainjob_local.objects import Json
 from trainjob_local.private_files import make_private_folder, read_or_create, write_private
@@ -81,6 +82,9 @@ class RunningCluster:
             ClusterError: the port is in use.
         """
         self._ensure("storageclasses", build_storage_class())
+        for plural, body, namespace in installed_objects():
+            self._ensure(plural, body, namespace)
+        protect_definitions(self.registry)
         for runtime in stock_runtimes():
             self._ensure("clustertrainingruntimes", runtime)
         self.registry.subscribe(self._publish_ca, resources=("namespaces",))
@@ -98,9 +102,9 @@ class RunningCluster:
         self._kubelet.stop()
         self.registry.close()
 
-    def _ensure(self, resource: str, body: Json) -> None:
+    def _ensure(self, resource: str, body: Json, namespace: str = "") -> None:
         try:
-            self.registry.create(resource, body)
+            self.registry.create(resource, body, namespace)
         except ClusterError as error:
             if error.status != 409:
                 raise

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from trainjob_local.objects import Json
 
-__all__ = ["stock_runtimes"]
+__all__ = ["TRAINER_VERSION", "stock_runtimes"]
 
-_VERSION = "v2.3.0"
+TRAINER_VERSION = "v2.3.0"
+"""Version of Trainer that this cluster behaves like."""
 _TORCH_IMAGE = "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime"
 _IMAGES = "ghcr.io/kubeflow/trainer"
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -25,7 +26,7 @@ def stock_runtimes() -> list[Json]:
     return [
         _distributed_runtime("torch", _TORCH_IMAGE),
         _distributed_runtime("jax", "nvcr.io/nvidia/jax:25.10-py3"),
-        _distributed_runtime("xgboost", f"{_IMAGES}/xgboost-runtime:{_VERSION}"),
+        _distributed_runtime("xgboost", f"{_IMAGES}/xgboost-runtime:{TRAINER_VERSION}"),
         _torchtune_runtime(
             "torchtune-llama3.2-1b", "meta-llama/Llama-3.2-1B-Instruct", "llama3_2/1B_full", _LLAMA_TOKENIZER
         ),
@@ -65,7 +66,7 @@ def _torchtune_runtime(name: str, model: str, config: str, tokenizer: tuple[str,
     initializers = {
         f"{kind}-initializer": {
             "name": f"{kind}-initializer",
-            "image": f"{_IMAGES}/{kind}-initializer:{_VERSION}",
+            "image": f"{_IMAGES}/{kind}-initializer:{TRAINER_VERSION}",
             "env": [{"name": "STORAGE_URI", "value": f"hf://{repository}"}],
             **mount,
         }
@@ -74,7 +75,7 @@ def _torchtune_runtime(name: str, model: str, config: str, tokenizer: tuple[str,
     dataset = ("dataset=torchtune.datasets.instruct_dataset", "dataset.source=parquet")
     node = {
         "name": "node",
-        "image": f"{_IMAGES}/torchtune-trainer:{_VERSION}",
+        "image": f"{_IMAGES}/torchtune-trainer:{TRAINER_VERSION}",
         "command": [
             *("tune", "run", "--rdzv_endpoint=localhost:29500", "full_finetune_distributed", "--config", config),
             *(*dataset, "dataset.data_dir=/workspace/dataset/data", "output_dir=/workspace/output"),

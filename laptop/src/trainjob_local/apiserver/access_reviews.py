@@ -1,4 +1,4 @@
-"""Reviews of the user that sends them: who it is, and what it may do. They are not stored.
+"""Reviews of tokens and users: who it is, and what it may do. They are not stored.
 
 Source: k8s.io/kubernetes 1.36 `pkg/registry/authorization` and `pkg/registry/authentication`.
 """
@@ -26,21 +26,34 @@ REVIEWS: Mapping[str, tuple[str, str]] = {
     "selfsubjectaccessreviews": ("authorization.k8s.io", "SelfSubjectAccessReview"),
     "selfsubjectrulesreviews": ("authorization.k8s.io", "SelfSubjectRulesReview"),
     "selfsubjectreviews": ("authentication.k8s.io", "SelfSubjectReview"),
+    "subjectaccessreviews": ("authorization.k8s.io", "SubjectAccessReview"),
+    "tokenreviews": ("authentication.k8s.io", "TokenReview"),
 }
 """API group and kind of each review, by plural; the version of all is v1."""
 
 
-async def review(plural: str, request: Request, user: User, authorizer: Authorizer) -> Response:
+async def review(
+    plural: str, request: Request, user: User, authorizer: Authorizer, authenticate: Callable[[str], User | None]
+) -> Response:
     """Handle the creation of a review, and return the response.
 
+    Args:
+        plural: kind of the review, a key of `REVIEWS`.
+        request: the request.
+        user: the user that sends it.
+        authorizer: the rules of all users.
+        authenticate: function that returns the user of a token; None if the token is not valid.
+
     Raises:
-        StatusError: 400, 413 or 415 if the body is not valid, or has no namespace for its rules; 422 if its spec does
-            not have exactly one kind of attributes.
+        StatusError: 400, 413 or 415 if the body is not valid, or has no namespace for its rules, or no token; 422 if
+            its spec does not have exactly one kind of attributes, or no user.
     """
     group, kind = REVIEWS[plural]
     spec = (await read_validated_json(request, kind)).get("spec") or {}
-    status = _STATUS[plural](spec, user, authorizer)
-    returned = {"selfsubjectaccessreviews": {"spec": spec}, "selfsubjectrulesreviews": {"spec": {}}}.get(plural, {})
+    is_of_token = plural == "tokenreviews"
+    status = _review_token(spec, authenticate) if is_of_token else _STATUS[plural](spec, user, authorizer)
+    empty: Mapping[str, Json] = {"selfsubjectrulesreviews": {"spec": {}}, "selfsubjectreviews": {}}
+    returned = empty.get(plural, {"spec": spec})
     found = {"kind": kind, "apiVersion": f"{group}/v1", "metadata": {}, **returned, "status": status}
     return json_response(found, 201)
 
@@ -53,6 +66,25 @@ def _review_access(spec: Json, user: User, authorizer: Authorizer) -> Json:
     if request is not None and path is not None:
         raise _invalid("nonResourceAttributes", path, "cannot be specified in combination with resourceAttributes")
     return {"allowed": authorizer.allows(user, _to_action(spec))}
+
+
+def _review_subject(spec: Json, _user: User, authorizer: Authorizer) -> Json:
+    """Return what another user may do."""
+    named = User(spec.get("user") or "", tuple(spec.get("groups") or ()))
+    if not named.name and not named.groups:
+        raise _invalid("user", "", "at least one of user or group must be specified")
+    return _review_access(spec, named, authorizer)
+
+
+def _review_token(spec: Json, authenticate: Callable[[str], User | None]) -> Json:
+    """Return the user of a token, for the API server itself or for other audiences."""
+    token = spec.get("token")
+    if not token:
+        raise bad_request("token is required for TokenReview in authentication")
+    found = authenticate(token)
+    if found is None or spec.get("audiences"):  # no token of this server has other audiences
+        return {"user": {}, "error": "invalid bearer token"}
+    return {"authenticated": True, "user": _describe(found)}
 
 
 def _review_rules(spec: Json, user: User, authorizer: Authorizer) -> Json:
@@ -69,13 +101,18 @@ def _review_rules(spec: Json, user: User, authorizer: Authorizer) -> Json:
 
 
 def _review_user(_spec: Json, user: User, _authorizer: Authorizer) -> Json:
-    return {"userInfo": {"username": user.name, "groups": list(user.groups)}}
+    return {"userInfo": _describe(user)}
+
+
+def _describe(user: User) -> Json:
+    return {"username": user.name, "groups": list(user.groups)}
 
 
 _STATUS: Mapping[str, Callable[[Json, User, Authorizer], Json]] = {
     "selfsubjectaccessreviews": _review_access,
     "selfsubjectrulesreviews": _review_rules,
     "selfsubjectreviews": _review_user,
+    "subjectaccessreviews": _review_subject,
 }
 
 

@@ -309,6 +309,10 @@ BUILTIN_SCHEMAS: Mapping[str, Schema] = {
 }
 """Types of the fields that the API server itself reads, by plural; the empty key holds those of all other kinds."""
 
+_ACCESS = {
+    "resourceAttributes": _string_fields("namespace verb group version resource subresource name"),
+    "nonResourceAttributes": _string_fields("path verb"),
+}
 REQUEST_BODY_SCHEMAS: Mapping[str, Schema] = {
     "DeleteOptions": object_of(
         preconditions=_string_fields("uid resourceVersion"),
@@ -325,11 +329,8 @@ REQUEST_BODY_SCHEMAS: Mapping[str, Schema] = {
     ),
     "SelfSubjectReview": object_of(),
     "SelfSubjectRulesReview": object_of(spec=_string_fields("namespace")),
-    "SelfSubjectAccessReview": object_of(
-        spec=object_of(
-            resourceAttributes=_string_fields("namespace verb group version resource subresource name"),
-            nonResourceAttributes=_string_fields("path verb"),
-        )
-    ),
+    "SelfSubjectAccessReview": object_of(spec=object_of(**_ACCESS)),
+    "SubjectAccessReview": object_of(spec=object_of(user=STRING, groups=STRINGS, uid=STRING, **_ACCESS)),
+    "TokenReview": object_of(spec=object_of(token=STRING, audiences=STRINGS)),
 }
 """Types of request bodies that are not stored as objects, by kind."""

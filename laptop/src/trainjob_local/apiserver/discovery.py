@@ -94,6 +94,7 @@ def _resource_list(group: str, version: str) -> Json:
             "namespaced": resource.namespaced,
         }
         names = {"shortNames": list(resource.short_names)} if resource.short_names else {}
+        names |= {"categories": list(resource.categories)} if resource.categories else {}
         listed.append({**entry, "kind": resource.kind, "verbs": _VERBS, **names})
         for name in resource.subresources:
             kind, more, verbs = _SUBRESOURCES.get(name, (resource.kind, {}, ["get", "patch", "update"]))

@@ -32,6 +32,7 @@ class Resource:
         returns_deleted: whether the response to DELETE is the object instead of a Status.
         selectable_fields: paths of the supported field selectors beyond metadata.name and metadata.namespace.
         short_names: short names in discovery.
+        categories: groups of kinds in discovery, such as `all` of `kubectl get all`.
         name_rule: rule for metadata.name: `subdomain`, `label` (both RFC 1123) or `path`.
         orphans_dependents: whether DELETE without a propagation policy orphans the dependents (batch/v1 jobs).
         stored_as: plural of the resource that stores these objects in another shape (events.k8s.io); else empty.
@@ -49,6 +50,7 @@ class Resource:
     returns_deleted: bool = False
     selectable_fields: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
     name_rule: str = "subdomain"
     orphans_dependents: bool = False
     stored_as: str = field(default="")
@@ -101,7 +103,7 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     Resource(
         "", "v1", "pods", "Pod", subresources=("status", "log", "binding"), has_generation=True, returns_deleted=True,
-        initial_status={"phase": "Pending"}, selectable_fields=_POD_FIELDS, short_names=("po",),
+        initial_status={"phase": "Pending"}, selectable_fields=_POD_FIELDS, short_names=("po",), categories=("all",),
     ),
     Resource(
         "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", subresources=_STATUS, returns_deleted=True,
@@ -120,7 +122,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(
         "", "v1", "services", "Service", subresources=_STATUS, initial_status={"loadBalancer": {}},
         returns_deleted=True, selectable_fields=("spec.clusterIP", "spec.type"), short_names=("svc",),
-        name_rule="label",
+        categories=("all",), name_rule="label",
     ),
     Resource(
         "", "v1", "nodes", "Node", namespaced=False, subresources=_STATUS, selectable_fields=("spec.unschedulable",),
@@ -132,7 +134,7 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     Resource(
         _BATCH, "v1", "jobs", "Job", subresources=_STATUS, has_generation=True, initial_status={},
-        selectable_fields=("status.successful",), orphans_dependents=True,
+        selectable_fields=("status.successful",), categories=("all",), orphans_dependents=True,
     ),
     Resource(
         "jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", custom=True, subresources=_STATUS, has_generation=True,
@@ -150,6 +152,11 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(
         "storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short_names=("sc",),
         returns_deleted=True,
+    ),
+    Resource("coordination.k8s.io", "v1", "leases", "Lease"),
+    Resource(
+        "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,
+        short_names=("crd", "crds"), categories=("api-extensions",),
     ),
     Resource(_RBAC, "v1", "roles", "Role", name_rule="path"),
     Resource(_RBAC, "v1", "rolebindings", "RoleBinding", name_rule="path"),

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _GO_ZEROS = {"string": "", "integer": 0, "boolean": False, "object": {}}  # of other types: null
-_NAMES = {"map": "object", "quantity": "string"}
+_NAMES = {"map": "object", "quantity": "integer,string"}
 _BITS = {"int32": 31, "int64": 63}
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)")
 _BLOCKING = frozenset(("Required value", "Too long", "Too many"))
@@ -194,23 +194,44 @@ def prune(schema: Schema, value: Any, path: str = "") -> tuple[Any, list[str]]:
         The remaining value, and the paths of the unknown fields.
     """
     unknown: list[str] = []
+
+    def prune_child(step: str, inner: Schema, child: Any) -> Any:
+        pruned, more = prune(inner, child, f"{path}{step}".lstrip("."))
+        unknown.extend(more)
+        return pruned
+
     if schema.type == "object" and isinstance(value, Mapping):
         kept = {}
         for name in sorted(value, key=lambda name: (bool(path) or name != "metadata", name)):
-            inner = f"{path}.{name}" if path else name
             if name not in schema.properties:
-                unknown.append(inner)
+                unknown.append(f"{path}.{name}".lstrip("."))
             elif value[name] is not None:
-                kept[name], more = prune(schema.properties[name], value[name], inner)
-                unknown += more
+                kept[name] = prune_child(f".{name}", schema.properties[name], value[name])
         return kept, unknown
-    if schema.items and schema.type == "array" and isinstance(value, list):
-        pruned = [prune(schema.items, item, f"{path}[{index}]") for index, item in enumerate(value)]
-        return [item for item, _ in pruned], [name for _, names in pruned for name in names]
     if schema.type == "array" and isinstance(value, Mapping):  # instead of an array: all its keys are unknown
         return value, [f"{path}.{name}" for name in sorted(value)]
     whole = schema.type in ("integer", "quantity") and isinstance(value, float) and value.is_integer()
-    return int(value) if whole else value, unknown
+    return int(value) if whole else _change_children(schema, value, prune_child), unknown
+
+
+def _change_children(schema: Schema, value: Any, change: Callable[[str, Schema, Any], Any]) -> Any:
+    """Return a value whose children are changed.
+
+    Args:
+        schema: schema of the value.
+        value: the value; one without children is returned unchanged.
+        change: called with the path step, the schema and the value of each child; returns the new value.
+    """
+    if schema.type == "object" and isinstance(value, Mapping):
+        return {
+            name: change(f".{name}", schema.properties[name], inner) if name in schema.properties else inner
+            for name, inner in value.items()
+        }
+    if schema.items and schema.type == "map" and isinstance(value, Mapping):
+        return {name: change(f".{name}", schema.items, inner) for name, inner in value.items()}
+    if schema.items and schema.type == "array" and isinstance(value, list):
+        return [change(f"[{index}]", schema.items, item) for index, item in enumerate(value)]
+    return value
 
 
 def with_defaults(schema: Schema, value: Any) -> Any:
@@ -218,13 +239,10 @@ def with_defaults(schema: Schema, value: Any) -> Any:
 
     Objects and lists that are missing themselves get no defaults inside.
     """
+    filled = _change_children(schema, value, lambda _, inner, child: with_defaults(inner, child))
     if schema.type == "object" and isinstance(value, Mapping):
-        filled = {name: with_defaults(schema.properties[name], inner) for name, inner in value.items()}
-        missing = {name: inner.default for name, inner in schema.properties.items() if inner.default is not None}
-        return missing | filled
-    if schema.items and schema.type == "array" and isinstance(value, list):
-        return [with_defaults(schema.items, item) for item in value]
-    return value
+        return {name: one.default for name, one in schema.properties.items() if one.default is not None} | filled
+    return filled
 
 
 def as_go_writes(schema: Schema, value: Any) -> Any:
@@ -233,15 +251,13 @@ def as_go_writes(schema: Schema, value: Any) -> Any:
     Quantities are in canonical form. Required fields that are missing have the zero of their type, except texts with a
     minimum length: the Trainer's own types omit them if they are empty.
     """
+    if schema.type == "quantity":
+        return canonicalize(value)
+    written = _change_children(schema, value, lambda _, inner, child: as_go_writes(inner, child))
     if schema.type == "object" and isinstance(value, Mapping):
         missing = [(name, schema.properties[name]) for name in schema.required if name not in value]
-        zeros = {name: _GO_ZEROS.get(inner.type) for name, inner in missing if not inner.min_length}
-        return zeros | {name: as_go_writes(schema.properties[name], inner) for name, inner in value.items()}
-    if schema.items and schema.type == "array" and isinstance(value, list):
-        return [as_go_writes(schema.items, item) for item in value]
-    if schema.items and schema.type == "map" and isinstance(value, Mapping):
-        return {name: as_go_writes(schema.items, inner) for name, inner in value.items()}
-    return canonicalize(value) if schema.type == "quantity" else value
+        return {name: _GO_ZEROS.get(inner.type) for name, inner in missing if not inner.min_length} | written
+    return written
 
 
 def schema_problems(schema: Schema, new: Any, old: Any = None, *, broken: bool = False) -> list[FieldProblem]:

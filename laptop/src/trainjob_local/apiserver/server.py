@@ -193,12 +193,16 @@ class ApiServer:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return _ANONYMOUS
-        if hmac.compare_digest(token.strip().encode(), self._admin_token):
-            return _ADMIN
-        user = self._registry.tokens.authenticate(token.strip())
+        user = self._find_user(token.strip())
         if user is None:
             raise unauthorized()
         return user
+
+    def _find_user(self, token: str) -> User | None:
+        """Return the user of a token; None if it is not valid."""
+        if hmac.compare_digest(token.encode(), self._admin_token):
+            return _ADMIN
+        return self._registry.tokens.authenticate(token)
 
     def _impersonate(self, request: Request, user: User) -> User:
         """Return the user in whose name the request is to be handled, as with `kubectl --as`."""
@@ -219,7 +223,7 @@ class ApiServer:
             return await self._handlers.handle(RequestContext(request, info, resource, user))
         group, _ = REVIEWS.get(info.plural, ("", ""))
         if group and (info.group, info.version, info.verb) == (group, "v1", "create"):
-            return await review(info.plural, request, user, self._authorizer)
+            return await review(info.plural, request, user, self._authorizer, self._find_user)
         custom = any(known.custom for known in by_group_version(info.group, info.version))
         if info.plural and not custom and (not info.group or find_document(_group_path(info), self.address)):
             raise StatusError(404, "NotFound", "the server could not find the requested resource", details={})

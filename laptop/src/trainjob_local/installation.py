@@ -1,0 +1,70 @@
+"""Objects that an installation of Kubeflow Trainer and JobSet has in a cluster, besides the training runtimes.
+
+Source: Trainer 2.3 `manifests/base/{crds,manager,rbac}`, JobSet 0.12 `config/components/crd`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainjob.trainjob_schema import load_trainjob_schema
+from trainjob_local.apiserver import Operation, Reader, Registry, StatusError
+from trainjob_local.apiserver.resources import RESOURCES, Resource
+from trainjob_local.objects import Json
+from trainjob_local.runtimes import TRAINER_VERSION
+
+__all__ = ["installed_objects", "protect_definitions"]
+
+_NAMESPACE, _PUBLIC = "kubeflow-system", "kubeflow-trainer-public"
+_RBAC = "rbac.authorization.k8s.io"
+_READ = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [_PUBLIC], "verbs": ["get", "list", "watch"]}
+
+
+def installed_objects() -> Iterator[tuple[str, Json, str]]:
+    """Yield the plural, the body and the namespace of each object, in the order of their creation."""
+    for resource in RESOURCES:
+        if resource.custom:
+            yield "customresourcedefinitions", _definition(resource), ""
+    yield "namespaces", {"metadata": {"name": _NAMESPACE}}, ""
+    public = {"metadata": {"name": _PUBLIC}}
+    yield "configmaps", {**public, "data": {"kubeflow_trainer_version": TRAINER_VERSION}}, _NAMESPACE
+    yield "roles", {**public, "rules": [_READ]}, _NAMESPACE
+    subject = {"kind": "Group", "apiGroup": _RBAC, "name": "system:authenticated"}
+    reference = {"apiGroup": _RBAC, "kind": "Role", "name": _PUBLIC}
+    yield "rolebindings", {**public, "roleRef": reference, "subjects": [subject]}, _NAMESPACE
+
+
+def protect_definitions(registry: Registry) -> None:
+    """Refuse changes to custom resource definitions, which would have no effect here."""
+
+    def refuse(_operation: Operation, _new: Json, _old: Json | None, _reader: Reader) -> Json:
+        raise StatusError(403, "Forbidden", "the laptop cluster serves a fixed set of kinds: use another cluster")
+
+    registry.add_admission("customresourcedefinitions", refuse)
+
+
+def _definition(resource: Resource) -> Json:
+    names = {
+        "kind": resource.kind,
+        "listKind": f"{resource.kind}List",
+        "plural": resource.plural,
+        "singular": resource.kind.lower(),
+    }
+    schema: Mapping[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    if resource.plural == "trainjobs":
+        schema = load_trainjob_schema()
+    version: Json = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    if resource.has_status:
+        version["subresources"] = {"status": {}}
+    established = {"type": "Established", "status": "True", "reason": "InitialNamesAccepted"}
+    return {
+        "metadata": {"name": resource.qualified_name},
+        "spec": {
+            "group": resource.group,
+            "names": names,
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "versions": [version],
+        },
+        "status": {"acceptedNames": names, "conditions": [established], "storedVersions": [resource.version]},
+    }
