@@ -103,6 +103,8 @@ class Category(str, Enum):
     """An object of the job can't be created: a name is too long, a patch has no target."""
     GANG = "Gang"
     """The runtime needs a gang scheduler that the cluster does not have."""
+    SIDECAR = "Sidecar"
+    """The step's own container has succeeded, and another container of its pod does not end."""
     CRASH_LOOP = "CrashLoop"
     """A container fails repeatedly, and the kubelet restarts it."""
     QUEUED = "Queued"
@@ -258,6 +260,14 @@ RULES: Mapping[Category, Rule] = {
         "install the gang scheduler of the runtime's podGroupPolicy with its CRDs, or use another runtime",
         NeverStarted,
         _NO_GRACE,
+    ),
+    # A sidecar may need some seconds to see that the step has ended.
+    Category.SIDECAR: Rule(
+        False,
+        "keep the sidecar out of the step's pods, for Istio with labels={'sidecar.istio.io/inject': 'false'}, or make "
+        "it an init container with restartPolicy Always, which Kubernetes ends",
+        DeadlineExceeded,
+        delay=60.0,
     ),
     Category.CRASH_LOOP: Rule(False, "read the container's last log lines", CommandFailed),
     Category.QUEUED: Rule(
