@@ -16,8 +16,9 @@ from trainjob.status.failure_rules import RULES, Category, Rule, find_category
 from trainjob.status.nested_fields import get_list, get_mapping, get_str, true_conditions
 from trainjob.status.pods import container_statuses, find_sidecars, rank_of, startup_problems, step_of
 
-# The pod's own status has these reasons, too, and drops them as soon as they no longer hold.
-_IGNORED_REASONS = frozenset({"BackOff", "FailedScheduling"})
+# The pod's own status has BackOff and FailedScheduling, too, and drops them as soon as they no longer hold.
+# DNSConfigForming is a Warning of the kubelet about a pod that starts: it leaves out nameservers after the third.
+_IGNORED_REASONS = frozenset({"BackOff", "FailedScheduling", "DNSConfigForming"})
 _ERROR, _NO_PULL = "Failed", "Failed to pull image "
 _PULL_ERROR_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff"})
 _CREATION_FAILED_REASON = "TrainJobResourcesCreationFailed"
