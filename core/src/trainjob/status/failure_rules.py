@@ -258,7 +258,7 @@ RULES: Mapping[Category, Rule] = {
     ),
     Category.DEVICE: Rule(
         True,
-        "have an administrator check the GPU driver, container toolkit and runtime of the node; a retry may get another",
+        "have an administrator check the GPU driver and container toolkit of the node; a retry may get another node",
         NeverStarted,
     ),
     Category.SANDBOX: Rule(

@@ -40,6 +40,9 @@ class PlatformFacts:
         queues: LocalQueues of the namespace.
         storage_classes: StorageClasses of the cluster.
         claims: PersistentVolumeClaims of the namespace.
+        namespace_object: the namespace, whose labels may change its pods.
+        resource_quotas: ResourceQuotas of the namespace.
+        limit_ranges: LimitRanges of the namespace.
     """
 
     server: str
@@ -58,3 +61,6 @@ class PlatformFacts:
     queues: Objects | ClusterError = ()
     storage_classes: Objects | ClusterError = ()
     claims: Objects | ClusterError = ()
+    namespace_object: Mapping[str, Any] | ClusterError = field(default_factory=dict)
+    resource_quotas: Objects | ClusterError = ()
+    limit_ranges: Objects | ClusterError = ()
