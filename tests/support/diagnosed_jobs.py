@@ -27,7 +27,7 @@ def shell_job(script: str = "true", *, job: Mapping[str, Any] | None = None, **t
 
 
 def own_runtime_job(script: str = "true", *, job: Mapping[str, Any] | None = None, **trainer: Any) -> TrainJob:
-    """Return a job on the namespace's runtime `own`; `trainer` adds to its trainer, `job` to the rest."""
+    """Return a job on the namespace's runtime `own`, with the arguments of `shell_job`."""
     return shell_job(script, job={"runtime": {"name": "own", "kind": "TrainingRuntime"}, **(job or {})}, **trainer)
 
 

@@ -170,7 +170,7 @@ def test_a_pod_with_several_containers_fails_if_one_container_fails(client, uniq
 
 
 def test_the_end_of_a_container_is_reported_while_another_one_runs(client, unique, tmp_path):
-    """As with a real kubelet, the pod is not ready any more."""
+    """The pod is not ready any more, as with a real kubelet."""
     waits = ("sh", "-c", f"touch {tmp_path}/started; until test -e {tmp_path}/go; do sleep 0.05; done")
     ends = ("sh", "-c", f"until test -e {tmp_path}/end; do sleep 0.05; done")
     containers = [

@@ -170,7 +170,7 @@ class PlatformInspector:
         return self._request("GET", f"/api/v1/namespaces/{namespace}", doing=f"get namespace {namespace}")
 
     def _list_if_served(self, resource: Resource, namespace: str) -> Objects | ClusterError:
-        """List objects; a server that does not know their kind, such as the laptop cluster, has none."""
+        """List objects of a kind that the server may not have, as the laptop cluster."""
         found = self._list(resource, namespace)
         return () if isinstance(found, NotFound) else found
 

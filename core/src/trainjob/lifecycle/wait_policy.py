@@ -312,7 +312,7 @@ class WaitPolicy:
         return _WAITS_FOR.get(self._verdict.phase, "") if self.job_was_read else ""
 
     def _update_verdict(self, now: float, *, deleted: bool = False) -> bool:
-        """Evaluate the TrainJob and its pods again, and return whether the verdict or a reason has changed."""
+        """Evaluate the TrainJob and its pods again, and return whether anything changed."""
         before = self._verdict_with_reasons()
         verdict = derive_verdict(
             self.job, self.pods.values() if now - self._first_pod_at >= _JOBS_STATUS_SECONDS else ()

@@ -249,7 +249,7 @@ def startup_problems(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 class Sidecars(NamedTuple):
-    """Containers that alone keep a pod running, because the step's own container has succeeded.
+    """Containers that keep a pod running after the step's own container has succeeded.
 
     Attributes:
         container: name of the step's own container.
