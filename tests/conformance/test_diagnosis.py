@@ -12,9 +12,12 @@ from tests.conformance.unstartable_jobs import claim_of_class, wait_for_event
 from tests.support.diagnosed_jobs import diagnosis_row, own_runtime_job, shell_job
 from tests.support.kubernetes_client import path_of
 from tests.support.polling import wait_until
+from tests.support.trainjobs import IMAGE
 from trainjob import RunKey, SecretKeyReference
-from trainjob.errors import ImageUnavailable, NeverStarted, WaitTimeout
+from trainjob.errors import DeadlineExceeded, ImageUnavailable, NeverStarted, WaitTimeout
+from trainjob.inspection.description import describe
 from trainjob.lifecycle import Limits, cancel, submit, wait, wait_async
+from trainjob.status import Category
 
 # Cases that need a whole control plane, or that take more than a minute, run on one back end.
 only_real = pytest.mark.only("controlplane-2.3")
@@ -151,6 +154,33 @@ def test_a_pending_job_is_kept(client, cluster, namespace, target, job_group, ev
     for waiter in waiters.values():
         cancel(cluster, waiter.reference)
         assert not waiter.outcome.result(300).succeeded
+
+
+@pytest.mark.slow
+@pytest.mark.since("2.2")  # an earlier TrainJob has no deadline
+def test_a_sidecar_that_does_not_end(client, cluster, namespace, target, job_group, evidence):
+    """A sidecar that outlives the training is reported in the log, in the description and at both kinds of deadline."""
+    replicated = replicated_job()
+    replicated["template"]["spec"]["template"]["spec"]["containers"].append(
+        {"name": "istio-proxy", "image": IMAGE, "command": ["sleep", "600"]}
+    )
+    create_own_runtime(client, namespace, replicated)
+    waiter = job_group.submit("sidecar", own_runtime_job())
+    late = job_group.submit("deadline", own_runtime_job(job={"deadline": timedelta(seconds=75)}))
+    text = "node-0: Sidecar: container node has succeeded; its pod still runs other containers: istio-proxy"
+    report = waiter.wait_for_report(text)
+    assert "labels={'sidecar.istio.io/inject': 'false'}" in report
+    evidence("diagnosis", **diagnosis_row("sidecar", target.backend, report))
+    reference = waiter.reference
+    description = describe(cluster, cluster.get_trainjob(reference.name, namespace))
+    assert description.summary.message == text
+    assert description.hints[0].startswith(f"{text}: keep the sidecar out of the step's pods")
+    error = late.job_error()
+    assert (type(error), error.outcome.category) == (DeadlineExceeded, Category.SIDECAR)
+    assert text in str(error)
+    with pytest.raises(WaitTimeout, match="istio-proxy") as raised:
+        wait(cluster, reference, limits=Limits(total=timedelta(seconds=65)))
+    assert "keep the sidecar out" in raised.value.hint
 
 
 @only_real

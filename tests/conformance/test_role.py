@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -14,8 +14,10 @@ from tests.support.trainjobs import IMAGE, counters, list_pods, shell
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
 from trainjob.client import Cluster, Connection
 from trainjob.errors import PermissionDenied
+from trainjob.inspection.check import check_namespace
 from trainjob.lifecycle import Limits, Listener, cancel, set_suspended, submit, wait
 from trainjob.retention import sweep
+from trainjob.spec.job import STOCK_RUNTIME
 
 EACH_MANIFEST = pytest.mark.parametrize("manifest", ["airflow", "kfp", "person"], indirect=True)
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
@@ -132,6 +134,31 @@ def test_submission_to_cancellation(cluster, unique):
     assert submit(cluster, script_job("echo hello"), key).adopted
     running = submit(cluster, script_job("sleep 600"), RunKey("conformance", "role", unique, "run-2"))
     assert not cancel(cluster, running).had_finished
+
+
+@pytest.mark.parametrize("manifest", ["person"], indirect=True)
+@pytest.mark.only("controlplane")  # the laptop cluster has no ResourceQuotas and LimitRanges
+def test_check_of_a_namespace(client, cluster, namespace):
+    """`trainjob check` reads sidecars, Pod Security, quotas and limits of its own namespace with the shipped Roles."""
+    labels = {"istio-injection": "enabled", "pod-security.kubernetes.io/enforce": "restricted"}
+    client.patch("Namespace", None, namespace, {"metadata": {"labels": labels}})
+    limits = [{"type": "Container", "max": {"memory": "8Gi"}}]
+    client.create(
+        {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l"}, "spec": {"limits": limits}}, namespace
+    )
+    hard = {"limits.cpu": "8", "limits.memory": "64Gi"}
+    client.create(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}}, namespace
+    )
+    rows = check_namespace(cluster.inspect_platform(namespace, STOCK_RUNTIME), datetime.now(timezone.utc))
+    found = {row.name: (row.grade.value, row.text) for row in rows}
+    assert {name: found[name][0] for name in ("sidecars", "pod security", "quotas", "limits")} == dict.fromkeys(
+        ("sidecars", "pod security", "quotas", "limits"), "warning"
+    )
+    assert "istio-injection=enabled" in found["sidecars"][1]
+    assert "(q: limits.cpu)" in found["quotas"][1]
+    # The API server completes the LimitRange with the defaults that follow from its maximum.
+    assert "Container by default at most memory: 8Gi; Container at most memory: 8Gi" in found["limits"][1]
 
 
 def test_failure_report(cluster, unique):

@@ -26,9 +26,9 @@ def shell_job(script: str = "true", *, job: Mapping[str, Any] | None = None, **t
     return TrainJob(trainer=made, **(job or {}))
 
 
-def own_runtime_job(script: str = "true", **trainer: Any) -> TrainJob:
-    """Return a job on the namespace's runtime `own`."""
-    return shell_job(script, job={"runtime": {"name": "own", "kind": "TrainingRuntime"}}, **trainer)
+def own_runtime_job(script: str = "true", *, job: Mapping[str, Any] | None = None, **trainer: Any) -> TrainJob:
+    """Return a job on the namespace's runtime `own`, with the arguments of `shell_job`."""
+    return shell_job(script, job={"runtime": {"name": "own", "kind": "TrainingRuntime"}, **(job or {})}, **trainer)
 
 
 @dataclass

@@ -30,6 +30,7 @@ KINDS = {
     "ConfigMap": ("v1", "configmaps"),
     "ServiceAccount": ("v1", "serviceaccounts"),
     "ResourceQuota": ("v1", "resourcequotas"),
+    "LimitRange": ("v1", "limitranges"),
     "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
     "Job": ("batch/v1", "jobs"),
     "JobSet": ("jobset.x-k8s.io/v1alpha2", "jobsets"),

@@ -22,7 +22,7 @@ _READ = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [_PUBL
 
 
 def installed_objects() -> Iterator[tuple[str, Json, str]]:
-    """Yield the plural, the body and the namespace of each object, in the order of their creation."""
+    """Yield the plural, the body and the namespace of each object, in their order."""
     for resource in RESOURCES:
         if resource.custom:
             yield "customresourcedefinitions", _definition(resource), ""

@@ -103,7 +103,8 @@ def test_missing_permissions_are_reported_with_the_roles_to_apply(trainjob, rest
     assert found["webhook"] == untried
     assert found["runtimes"] == ("unknown", "ClusterTrainingRuntime and TrainingRuntimes can't be listed", "")
     assert found["claims"] == ("unknown", f"the claims of namespace {namespace} can't be listed", "")
-    assert [row[0] for row in found.values()] == ["ok", "ok", "ok", "failed", *["unknown"] * 2, "ok", *["unknown"] * 2]
+    assert found["sidecars"][0] == "unknown"
+    assert [row[0] for row in found.values()] == ["ok", "ok", "ok", "failed", *["unknown"] * 2, "ok", *["unknown"] * 5]
     assert f"TrainJobs can't run in namespace {namespace}: fix the failed checks above.\n" in done.stdout
 
 
@@ -125,11 +126,12 @@ def test_missing_optional_permissions_are_a_warning(
     grade, text, advice = parse_rows(done.stdout)["permissions"]
     assert grade == "warning"
     assert text == (
-        "you have no permission to get pods/log; list events; get, list persistentvolumeclaims; get, list "
-        "clustertrainingruntimes; list storageclasses. "
+        "you have no permission to get pods/log; list events; get, list persistentvolumeclaims; get namespaces; "
+        "list resourcequotas; list limitranges; get, list clustertrainingruntimes; list storageclasses. "
         "Therefore: logs can't be read; Warning events are not reported; a sweep keeps each TrainJob that may own an "
-        "unexported model; PersistentVolumeClaims are not checked; ClusterTrainingRuntimes are not checked; "
-        "StorageClasses are not checked"
+        "unexported model; PersistentVolumeClaims are not checked; sidecars and Pod Security of the namespace are not "
+        "checked; ResourceQuotas are not checked; LimitRanges are not checked; ClusterTrainingRuntimes are not "
+        "checked; StorageClasses are not checked"
     )
     assert "manifests/person" in advice
     assert parse_rows(done.stdout)["trainjob"][0] == "ok"
@@ -170,7 +172,11 @@ def test_a_lost_claim_is_a_warning(trainjob, client, namespace):
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "w"}, "spec": spec}
     client.create(claim, namespace)
-    assert parse_rows(trainjob("check", "-n", namespace).stdout)["claims"] == ("ok", "w (ReadWriteOnce, Pending)", "")
+    assert parse_rows(trainjob("check", "-n", namespace).stdout)["claims"] == (
+        "ok",
+        "w (ReadWriteOnce, Pending)",
+        "on one node only: w; pods on several nodes need a claim with ReadWriteMany",
+    )
     client.patch("PersistentVolumeClaim", namespace, "w", {"status": {"phase": "Lost"}}, "status")
     assert parse_rows(trainjob("check", "-n", namespace).stdout)["claims"][:2] == (
         "warning",

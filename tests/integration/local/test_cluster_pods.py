@@ -167,3 +167,30 @@ def test_a_pod_with_several_containers_fails_if_one_container_fails(client, uniq
     codes = {one.name: one.state.terminated.exit_code for one in ended.status.container_statuses}
     assert codes == {"a": 0, "b": 2}
     assert client.read_log(unique, container="b") == "b\n"
+
+
+def test_the_end_of_a_container_is_reported_while_another_one_runs(client, unique, tmp_path):
+    """The pod is not ready any more, as with a real kubelet."""
+    waits = ("sh", "-c", f"touch {tmp_path}/started; until test -e {tmp_path}/go; do sleep 0.05; done")
+    ends = ("sh", "-c", f"until test -e {tmp_path}/end; do sleep 0.05; done")
+    containers = [
+        {"name": name, "image": "busybox", "command": list(command)}
+        for name, command in (("own", ends), ("proxy", waits))
+    ]
+    create_pod(client, unique, containers=containers)
+
+    def read_status():
+        return client.core.read_namespaced_pod_status(unique, NAMESPACE).status
+
+    def is_ready():
+        return any((each.type, each.status) == ("Ready", "True") for each in read_status().conditions or ())
+
+    wait_until(is_ready)
+    (tmp_path / "end").touch()
+    wait_until(lambda: not is_ready())
+    status = read_status()
+    own, proxy = status.container_statuses
+    assert (status.phase, own.state.terminated.exit_code, own.ready) == ("Running", 0, False)
+    assert (proxy.state.running is not None, proxy.ready) == (True, True)
+    (tmp_path / "go").touch()
+    assert wait_until_finished(client, unique).status.phase == "Succeeded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from tests.support import shipped_manifests
 from trainjob.errors import AdmissionRefused, NotFound, PermissionDenied, QuotaExceeded, ServerUnavailable
-from trainjob.inspection.check import Grade, can_run_trainjobs, check_namespace
+from trainjob.inspection.check import can_run_trainjobs, check_namespace
+from trainjob.inspection.check_result import Grade
 from trainjob.manifest import Dialect, detect_dialect
+from trainjob.spec import Placement
 from trainjob.status.permissions import PERMISSIONS, build_roles, format_permissions
 from trainjob.status.platform_facts import PlatformFacts
 from trainjob.status.runtime_description import RuntimeDescription, RuntimeStep
@@ -335,8 +338,114 @@ def test_a_pending_claim_that_may_wait_for_its_first_pod_is_ok(change):
     assert check_rows(replace(HEALTHY_PLATFORM, claims=[claim], **change))["claims"] == (
         "ok",
         "w (ReadWriteOnce, Pending)",
-        "",
+        "on one node only: w; pods on several nodes need a claim with ReadWriteMany",
     )
+
+
+def namespace_with(labels, **annotations):
+    return object_named("team", metadata={"labels": labels, "annotations": annotations})
+
+
+NO_ISTIO = 'add to each step: labels={"sidecar.istio.io/inject": "false"}'
+INJECTING_NAMESPACES = {
+    "istio-injection=enabled": (namespace_with({"istio-injection": "enabled"}), NO_ISTIO),
+    "istio.io/rev=canary": (namespace_with({"istio.io/rev": "canary"}), NO_ISTIO),
+    "linkerd.io/inject=enabled": (
+        namespace_with({}, **{"linkerd.io/inject": "enabled"}),
+        'add to each step: annotations={"linkerd.io/inject": "disabled"}',
+    ),
+}
+
+
+@pytest.mark.parametrize(("mark", "case"), INJECTING_NAMESPACES.items(), ids=INJECTING_NAMESPACES)
+def test_a_namespace_that_adds_sidecars_is_a_warning_with_the_line_to_add(mark, case):
+    grade, text, advice = check_rows(replace(HEALTHY_PLATFORM, namespace_object=case[0]))["sidecars"]
+    assert (grade, advice) == ("warning", case[1])
+    assert text.startswith(f"the namespace adds a container to each pod ({mark}): ")
+
+
+@pytest.mark.parametrize(
+    "labels", [{"istio-injection": "disabled", "istio.io/rev": "canary"}, {"linkerd.io/inject": "disabled"}]
+)
+def test_a_namespace_without_injection_has_no_row(labels):
+    assert "sidecars" not in check_rows(replace(HEALTHY_PLATFORM, namespace_object=namespace_with(labels)))
+
+
+@pytest.mark.parametrize(
+    ("level", "grade"), [("restricted", "warning"), ("baseline", "ok"), ("privileged", None), ("", None)]
+)
+def test_the_enforced_pod_security_level(level, grade):
+    labels = {"pod-security.kubernetes.io/enforce": level}
+    row = check_rows(replace(HEALTHY_PLATFORM, namespace_object=namespace_with(labels))).get("pod security")
+    assert (row and row[0]) == grade
+
+
+def test_the_advice_for_a_restricted_namespace_is_a_placement():
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    _, _, advice = check_rows(replace(HEALTHY_PLATFORM, namespace_object=namespace_with(labels)))["pod security"]
+    placement = Placement(**ast.literal_eval(advice.partition("placement=")[2]))
+    assert placement.container_security_context.capabilities == {"drop": ["ALL"]}
+
+
+def quota(**spec):
+    return object_named("team", spec=spec)
+
+
+COMPUTE_QUOTA = quota(hard={"limits.memory": "64Gi", "requests.cpu": "16", "requests.nvidia.com/gpu": "8"})
+DEFAULTS = object_named(
+    "usual", spec={"limits": [{"type": "Container", "default": {"memory": "1Gi"}, "defaultRequest": {"cpu": "1"}}]}
+)
+
+
+def test_a_quota_that_requires_requests_and_limits_is_a_warning():
+    assert check_rows(replace(HEALTHY_PLATFORM, resource_quotas=[COMPUTE_QUOTA]))["quotas"] == (
+        "warning",
+        (
+            "ResourceQuotas refuse pods with a container that does not set their resources "
+            "(team: requests.cpu, limits.memory)"
+        ),
+        (
+            'add to each step: resources_per_node={"cpu": "4", "memory": "16Gi"}; other containers of a runtime '
+            "need them in the runtime"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("quotas", "ranges"),
+    [
+        ([quota(hard={"pods": "10", "requests.nvidia.com/gpu": "8"})], []),
+        ([quota(hard={"cpu": "10"}, scopes=["BestEffort"])], []),
+        ([COMPUTE_QUOTA], [DEFAULTS]),
+    ],
+    ids=["no compute resources", "some pods only", "LimitRange with defaults"],
+)
+def test_a_quota_that_requires_nothing_is_ok(quotas, ranges):
+    platform = replace(HEALTHY_PLATFORM, resource_quotas=quotas, limit_ranges=ranges)
+    assert check_rows(platform)["quotas"] == ("ok", "team", "")
+
+
+def test_limit_ranges_are_a_warning_with_their_amounts():
+    limits = {"type": "Container", "default": {"memory": "1Gi"}, "min": {"cpu": "100m"}, "max": {"memory": "8Gi"}}
+    claims = {"type": "PersistentVolumeClaim", "max": {"storage": "1Ti"}}
+    found = object_named("usual", spec={"limits": [limits, claims]})
+    assert check_rows(replace(HEALTHY_PLATFORM, limit_ranges=[found]))["limits"] == (
+        "warning",
+        (
+            "LimitRanges limit pods: Container by default at most memory: 1Gi; Container at least cpu: 100m; "
+            "Container at most memory: 8Gi"
+        ),
+        'add to each step amounts in these limits: resources_per_node={"cpu": "4", "memory": "16Gi"}',
+    )
+
+
+def test_what_may_not_be_read_in_the_namespace_is_not_checked():
+    hidden = dict.fromkeys(("namespace_object", "resource_quotas", "limit_ranges"), FORBIDDEN)
+    rows = check_namespace(replace(HEALTHY_PLATFORM, **hidden), NOW)
+    unknown = {row.name: row.text for row in rows if row.grade is Grade.UNKNOWN}
+    assert set(unknown) == {"sidecars", "quotas", "limits"}
+    assert "sidecars and Pod Security are not checked" in unknown["sidecars"]
+    assert can_run_trainjobs(rows)
 
 
 def test_without_a_trainer_there_are_no_rows_about_its_features():

@@ -347,6 +347,43 @@ def test_an_admitted_job_that_resumes_is_not_reported():
     assert not any("Admitted" in str(verdict) for verdict in notified)
 
 
+def sidecar_pod(ended=0):
+    """Return a running pod whose own container has ended with this exit code."""
+    own = {"terminated": {"exitCode": ended, "finishedAt": "2026-01-01T00:00:05Z"}}
+    found = pod(state=own)
+    found["status"]["containerStatuses"].append({"name": "istio-proxy", "state": {"running": {}}})
+    return found
+
+
+@pytest.mark.parametrize("job", [RUNNING, STARTING], ids=["Running", "Starting"])
+def test_a_sidecar_that_does_not_end_is_reported_after_a_minute(job):
+    """The pod is no longer ready once a container has ended, so the phase may be either one."""
+    notified = []
+    policy = make_policy(job, notified, total=timedelta(minutes=5))
+    assert policy.observe_pod(ObjectEvent(sidecar_pod()), 10.0) is None
+    assert policy.evaluate(69.0) is None
+    assert "Sidecar" not in str(notified)
+    assert policy.seconds_until_evaluation(69.0) == 1.0
+    assert policy.evaluate(70.0) is None
+    assert "node-0: Sidecar: container node has succeeded" in str(notified[-1])
+    assert "other containers: istio-proxy" in str(notified[-1])
+    assert "sidecar.istio.io/inject" in str(notified[-1])
+    result = policy.evaluate(300.0)
+    assert ("istio-proxy" in str(result.verdict), "sidecar.istio.io/inject" in result.advice) == (True, True)
+    assert not result.end_job
+
+
+def test_a_sidecar_is_not_reported_if_it_ends_or_the_step_has_not_succeeded():
+    notified = []
+    policy = make_policy(RUNNING, notified, max_restarts=None)
+    policy.observe_pod(ObjectEvent(sidecar_pod()), 10.0)
+    policy.observe_pod(ObjectEvent(pod(state={"terminated": {"exitCode": 0}})), 30.0)
+    policy.evaluate(90.0)
+    policy.observe_pod(ObjectEvent(sidecar_pod(ended=3)), 100.0)
+    policy.evaluate(200.0)
+    assert "Sidecar" not in str(notified)
+
+
 def test_the_pauses_between_diagnoses_double_up_to_a_maximum():
     """A job may wait for weeks, so diagnoses become rare but never stop."""
     schedule, now, pauses = DiagnosisSchedule(), 0.0, []

@@ -123,7 +123,7 @@ MESSAGES = [
         "Quota",
         None,
     ),
-    ("FailedCreate", FORBIDDEN + "failed quota: small: must specify requests.cpu for: node", "Refused", 60.0),
+    ("FailedCreate", FORBIDDEN + "failed quota: small: must specify requests.cpu for: node", "Resources", 60.0),
     (
         "FailedCreate",
         FORBIDDEN + 'error looking up service account ml/robot: serviceaccount "robot" not found',
@@ -133,7 +133,7 @@ MESSAGES = [
     (
         "FailedCreate",
         FORBIDDEN + 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false',
-        "Refused",
+        "PodSecurity",
         60.0,
     ),
     ("FailedCreate", 'Error creating: admission webhook "pods.example" denied the request: no', "Refused", 60.0),

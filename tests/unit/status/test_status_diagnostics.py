@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import string
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from trainjob.errors import DeadlineExceeded
 from trainjob.status import Category, Evidence, FinalPods, Phase, Verdict, build_outcome
-from trainjob.status.diagnostics import get_event_findings, get_pod_findings, get_workload_findings, merge_findings
+from trainjob.status.diagnostics import (
+    get_event_findings,
+    get_pod_findings,
+    get_sidecar_findings,
+    get_workload_findings,
+    merge_findings,
+)
 
 JOB = {"metadata": {"name": "tune", "namespace": "ml", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z"}}
 IMAGE = "registry.example/team/x:1"
@@ -48,10 +56,20 @@ def event(kind, name, reason, message="", at="2026-01-01T00:00:05Z", seen=None):
 
 
 CREATING = ("ContainerCreating", "")
+SUCCEEDED = {"terminated": {"exitCode": 0, "finishedAt": "2026-01-01T00:01:00Z"}}
 REFUSED = event("Job", "tune-node-0", "FailedCreate", FORBIDDEN + "no")
 SECRET = event(
     "Pod", "tune-node-0-0-x", "FailedMount", 'MountVolume.SetUp failed for volume "v" : secret "hf" not found'
 )
+
+
+def pod_with_sidecar(own=SUCCEEDED, *, step="node", init=(), **sidecars):
+    """Return a pod with the state of the step's own container, and with sidecars."""
+    own_name = step if step.endswith("-initializer") else "node"
+    containers = [{"name": name, "state": state} for name, state in {own_name: own, **sidecars}.items()]
+    found = pod(phase="Running", containerStatuses=containers, initContainerStatuses=list(init))
+    found["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = step
+    return found
 
 
 def find_problems(pods=(), events=(), job=JOB):
@@ -292,3 +310,53 @@ def test_invalid_objects_raise_no_exception(path, other_path, junk, more):
         *get_workload_findings(replace_at({"status": {}}, other_path, junk)),
     ]
     assert all(str(finding) and finding.rule for finding in findings)
+
+
+RUNNING = {"running": {"startedAt": "2026-01-01T00:00:02Z"}}
+LATER = datetime(2026, 1, 1, 0, 2, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize("step", ["node", "launcher", "dataset-initializer"])
+def test_a_sidecar_that_keeps_a_pod_running_is_found(step):
+    [finding] = get_pod_findings(pod_with_sidecar(step=step, proxy=RUNNING, agent=RUNNING, done=SUCCEEDED))
+    container = "dataset-initializer" if step == "dataset-initializer" else "node"
+    assert (finding.category, finding.step, finding.rule.grace) == (Category.SIDECAR, step, None)
+    assert str(finding) == (
+        f"{step}-0: Sidecar: container {container} has succeeded; its pod still runs other containers: proxy, agent"
+    )
+
+
+def test_a_pod_without_a_sidecar_that_outlives_the_step_has_no_finding():
+    native = [{"name": "proxy", "state": RUNNING}]  # an init container with restartPolicy Always
+    failed = {"terminated": {"exitCode": 1}}
+    for each in (
+        pod_with_sidecar(init=native),
+        pod_with_sidecar(RUNNING, proxy=RUNNING),
+        pod_with_sidecar(failed, proxy=RUNNING),
+        pod_with_sidecar(proxy=failed),
+        {**pod_with_sidecar(proxy=RUNNING), "metadata": {"deletionTimestamp": "2026-01-01T00:02:00Z"}},
+    ):
+        assert get_pod_findings(each) == []
+
+
+def test_a_description_and_an_outcome_show_a_sidecar_a_minute_after_the_end_of_the_step():
+    running, killed = (
+        pod_with_sidecar(proxy=RUNNING),
+        {"terminated": {"exitCode": 137, "finishedAt": f"{LATER:%FT%TZ}"}},
+    )
+    assert get_sidecar_findings([running], LATER - timedelta(seconds=1)) == []
+    assert len(get_sidecar_findings([running], LATER)) == 1
+    assert len(get_sidecar_findings([pod_with_sidecar(proxy=killed)], LATER)) == 1
+    assert get_sidecar_findings([pod_with_sidecar(proxy=killed)], LATER + timedelta(seconds=1)) == []
+
+
+def test_the_error_at_a_deadline_names_the_sidecar():
+    condition = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T00:02:00Z"}
+    job, verdict = {**JOB, "status": {"conditions": [condition]}}, Verdict(Phase.FAILED, "DeadlineExceeded", "too long")
+    pods = FinalPods(gone=[pod_with_sidecar(proxy=RUNNING)])
+    outcome = build_outcome(job, verdict, Evidence(pods))
+    assert (outcome.category, outcome.retryable) == (Category.SIDECAR, False)
+    with pytest.raises(DeadlineExceeded, match=r"too long; node-0: Sidecar: .*: proxy") as raised:
+        outcome.raise_for_failure()
+    assert "sidecar.istio.io/inject" in raised.value.hint
+    assert build_outcome(job, verdict, Evidence(FinalPods(gone=[pod()]))).category is Category.DEADLINE

@@ -11,7 +11,8 @@ import typer
 from trainjob.cli import completion, terminal
 from trainjob.cli.terminal import escape
 from trainjob.errors import ClusterError, ExitCode
-from trainjob.inspection.check import CheckResult, Grade, can_run_trainjobs, check_namespace
+from trainjob.inspection.check import can_run_trainjobs, check_namespace
+from trainjob.inspection.check_result import CheckResult, Grade
 from trainjob.spec.job import STOCK_RUNTIME
 from trainjob.status.permissions import build_roles
 from trainjob.status.platform_facts import PlatformFacts

@@ -27,6 +27,7 @@ _INVALID_SPEC = {"initializer": {"dataset": {"storageUri": "hf://trainjob/check"
 _EMPTY: Mapping[str, Any] = {}
 _TRAINJOBS = Resource("trainjobs", TRAINER_API, "")
 _CLAIMS = Resource("persistentvolumeclaims", "/api/v1", "")
+_QUOTAS, _LIMITS = Resource("resourcequotas", "/api/v1", ""), Resource("limitranges", "/api/v1", "")
 _CLASSES = Resource("storageclasses", f"/apis/{STORAGE}/v1", "", namespaced=False)
 # Readable by all authenticated users since Trainer 2.2 (manifests/base/rbac/public_configmap_role_binding.yaml).
 _VERSION_PATH = "/api/v1/namespaces/kubeflow-system/configmaps/kubeflow-trainer-public"
@@ -76,6 +77,9 @@ class PlatformInspector:
             denied_permissions=_value_or_error(lambda: self._list_denied(namespace, groups)),
             storage_classes=self._list(_CLASSES, "") if STORAGE in groups else (),
             claims=self._list(_CLAIMS, namespace),
+            namespace_object=_value_or_error(lambda: self._get_namespace(namespace)),
+            resource_quotas=self._list_if_served(_QUOTAS, namespace),
+            limit_ranges=self._list_if_served(_LIMITS, namespace),
             spec_fields=fields,
             **kueue,
             **({} if fields is None else self._inspect_trainer(namespace, runtime, kueue.get("queues", ()))),
@@ -171,6 +175,14 @@ class PlatformInspector:
                 for name, plural in shared.items()
             },
         }
+
+    def _get_namespace(self, namespace: str) -> dict[str, Any]:
+        return self._request("GET", f"/api/v1/namespaces/{namespace}", doing=f"get namespace {namespace}")
+
+    def _list_if_served(self, resource: Resource, namespace: str) -> Objects | ClusterError:
+        """List objects of a kind that the server may not have, as the laptop cluster."""
+        found = self._list(resource, namespace)
+        return () if isinstance(found, NotFound) else found
 
     def _list(self, resource: Resource, namespace: str) -> Objects | ClusterError:
         doing = f"list {resource.plural}"

@@ -6,12 +6,12 @@ Pure functions turn the facts about the platform into rows of the report.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import Any
 
 from trainjob.errors import AdmissionRefused, ClusterError, NotFound, PermissionDenied, QuotaExceeded
+from trainjob.inspection.check_result import CheckResult, Grade, join_names
+from trainjob.inspection.namespace_checks import check_limits, check_pod_security, check_quotas, check_sidecars
 from trainjob.manifest import Dialect, detect_dialect, list_unsupported_features
 from trainjob.spec.job import STOCK_RUNTIME
 from trainjob.spec.resources import count_gpus
@@ -23,42 +23,9 @@ from trainjob.status.runtime_description import RuntimeDescription
 _NEWEST_DIALECT = list(Dialect)[-1]
 _NO_STATUS_SECONDS = 60
 _DEFAULT_CLASS_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
+_MODES_OF_MANY_NODES = {"ReadWriteMany", "ReadOnlyMany"}
 _WEBHOOK_DENIAL = '.trainer.kubeflow.org" denied'
-_MAX_NAMES = 12
 _LIST_TRAINER_PODS = "kubectl get pods -n kubeflow-system"
-
-
-class Grade(str, Enum):
-    """Grade of one row of the check."""
-
-    OK = "ok"
-    WARNING = "warning"
-    """TrainJobs run, but some features do not work."""
-    FAILED = "failed"
-    """No TrainJob runs."""
-    UNKNOWN = "unknown"
-    """It could not be checked."""
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """Result of the check of one subject.
-
-    Attributes:
-        name: the subject, such as `permissions`.
-        grade: the grade.
-        text: what was found, or what is wrong and its effect.
-        advice: the remedy; empty if there is nothing to do.
-    """
-
-    name: str
-    grade: Grade
-    text: str
-    advice: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as JSON values."""
-        return {**asdict(self), "grade": self.grade.value}
 
 
 def check_namespace(platform: PlatformFacts, now: datetime) -> list[CheckResult]:
@@ -76,7 +43,16 @@ def check_namespace(platform: PlatformFacts, now: datetime) -> list[CheckResult]
     ]
     if platform.spec_fields is not None:
         results += [*_check_admission(platform), *_check_controller(platform, now), _check_runtimes(platform)]
-    return [*results, *_check_kueue(platform), *_check_storage(platform), *_check_claims(platform)]
+    return [
+        *results,
+        *_check_kueue(platform),
+        *_check_storage(platform),
+        *_check_claims(platform),
+        *check_sidecars(platform),
+        *check_pod_security(platform),
+        *check_quotas(platform),
+        *check_limits(platform),
+    ]
 
 
 def can_run_trainjobs(results: Sequence[CheckResult]) -> bool:
@@ -220,7 +196,7 @@ def _check_controller(platform: PlatformFacts, now: datetime) -> Iterator[CheckR
     if not without_status:
         yield CheckResult("controller", Grade.OK, f"the Trainer processes the TrainJobs of the namespace ({len(jobs)})")
         return
-    wrong = f"the Trainer has not processed {_join_names(without_status)} for more than {_NO_STATUS_SECONDS} s"
+    wrong = f"the Trainer has not processed {join_names(without_status)} for more than {_NO_STATUS_SECONDS} s"
     advice = f"run `trainjob describe {without_status[0]}`, or check whether the Trainer runs, `{_LIST_TRAINER_PODS}`"
     yield CheckResult("controller", Grade.WARNING, wrong, advice)
 
@@ -233,11 +209,11 @@ def _check_runtimes(platform: PlatformFacts) -> CheckResult:
         if hidden:
             return CheckResult(name, Grade.UNKNOWN, f"{' and '.join(hidden)}s can't be listed")
         return CheckResult(name, Grade.FAILED, "no runtimes exist", "install the Trainer's runtimes")
-    parts = [_join_names([runtime.name for runtime in known])]
+    parts = [join_names([runtime.name for runtime in known])]
     if old := [runtime.name for runtime in known if runtime.deprecated]:
-        parts.append(f"deprecated: {_join_names(old)}")
+        parts.append(f"deprecated: {join_names(old)}")
     if devices := [f"{runtime.name} ({_format_devices(runtime)})" for runtime in known if _format_devices(runtime)]:
-        parts.append(f"requesting GPUs by default: {_join_names(devices)}")
+        parts.append(f"requesting GPUs by default: {join_names(devices)}")
     if hidden:
         parts.append(f"{' and '.join(hidden)}s can't be listed")
     return CheckResult(name, Grade.OK, "; ".join(parts))
@@ -287,9 +263,7 @@ def _check_queues(queues: Sequence[Any], platform: PlatformFacts) -> CheckResult
     ]
     if inactive:
         return CheckResult("kueue", Grade.WARNING, f"inactive: {'; '.join(inactive)}", "use an active queue, or wait")
-    return CheckResult(
-        "kueue", Grade.OK, f"queues: {_join_names([_describe_queue(each, platform) for each in queues])}"
-    )
+    return CheckResult("kueue", Grade.OK, f"queues: {join_names([_describe_queue(each, platform) for each in queues])}")
 
 
 def _describe_queue(queue: Mapping[str, Any], platform: PlatformFacts) -> str:
@@ -330,10 +304,10 @@ def _check_storage(platform: PlatformFacts) -> Iterator[CheckResult]:
         if get_str(each, "metadata", "annotations", _DEFAULT_CLASS_ANNOTATION) == "true"
     ]:
         others = [_name_of(each) for each in classes if _name_of(each) not in defaults]
-        more = f"; others: {_join_names(others)}" if others else ""
+        more = f"; others: {join_names(others)}" if others else ""
         yield CheckResult(name, Grade.OK, f"a claim that names no storage class gets {defaults[0]}{more}")
     else:
-        existing = _join_names([_name_of(each) for each in classes]) or "none"
+        existing = join_names([_name_of(each) for each in classes]) or "none"
         wrong = f"no storage class is the default (existing: {existing}): a claim without a storage class stays Pending"
         yield CheckResult(
             name, Grade.WARNING, wrong, "give workspaces a storage class, or have one marked as the default"
@@ -348,9 +322,12 @@ def _check_claims(platform: PlatformFacts) -> Iterator[CheckResult]:
     stuck = [_format_claim(claim) for claim in claims if _is_stuck(claim, platform)]
     if stuck:
         advice = "`kubectl describe pvc` shows why a claim is Pending; a claim that is Lost has to be created again"
-        yield CheckResult(name, Grade.WARNING, f"not usable: {_join_names(stuck)}", advice)
+        yield CheckResult(name, Grade.WARNING, f"not usable: {join_names(stuck)}", advice)
     elif claims:
-        yield CheckResult(name, Grade.OK, _join_names([_format_claim(claim) for claim in claims]))
+        single = [_name_of(claim) for claim in claims if not _MODES_OF_MANY_NODES & set(_access_modes(claim))]
+        advice = f"on one node only: {join_names(single)}; pods on several nodes need a claim with ReadWriteMany"
+        text = join_names([_format_claim(claim) for claim in claims])
+        yield CheckResult(name, Grade.OK, text, advice if single else "")
 
 
 def _is_stuck(claim: Any, platform: PlatformFacts) -> bool:
@@ -367,14 +344,12 @@ def _is_stuck(claim: Any, platform: PlatformFacts) -> bool:
 
 
 def _format_claim(claim: Any) -> str:
-    modes = get_mapping(claim, "spec").get("accessModes") or ()
-    return f"{_name_of(claim)} ({', '.join(map(str, (*modes, get_str(claim, 'status', 'phase'))))})"
+    return f"{_name_of(claim)} ({', '.join((*_access_modes(claim), get_str(claim, 'status', 'phase')))})"
+
+
+def _access_modes(claim: Any) -> list[str]:
+    return [str(mode) for mode in get_mapping(claim, "spec").get("accessModes") or ()]
 
 
 def _name_of(item: Any) -> str:
     return get_str(item, "metadata", "name")
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(names[:_MAX_NAMES]) + more

@@ -19,6 +19,7 @@ from trainjob.status.diagnostics import (
     Finding,
     get_event_findings,
     get_pod_findings,
+    get_sidecar_findings,
     get_workload_findings,
     merge_findings,
 )
@@ -111,8 +112,9 @@ class _DescriptionBuilder:
         verdict, summary = derive_verdict(self._job, pods), summarize(self._job, pods)
         outcome = self._build_outcome(verdict, pods) if verdict.phase.finished else None
         findings = [] if outcome else self._find_reasons(verdict, pods, events)
-        if verdict.phase is Phase.QUEUED:  # only its Workload has the reason
-            summary = replace(summary, message="; ".join([summary.message, *map(str, findings)]))
+        # The pods' own status has no such reason: that of a queue is in the Workload.
+        if verdict.phase is Phase.QUEUED or any(each.category is Category.SIDECAR for each in findings):
+            summary = replace(summary, message="; ".join(filter(None, [summary.message, *map(str, findings)])))
         return Description(
             job=self._job,
             summary=summary,
@@ -186,10 +188,13 @@ class _DescriptionBuilder:
         found: list[Finding] = []
         if verdict.phase is Phase.QUEUED:
             found = self._try_read("workload", lambda: find_queue_reasons(self._cluster, self._job)) or []
-        elif verdict.phase not in (Phase.RUNNING, Phase.SUSPENDED):
+        elif verdict.phase is not Phase.SUSPENDED:
+            found = get_sidecar_findings(pods, datetime.now(timezone.utc))
+        if verdict.phase not in (Phase.QUEUED, Phase.RUNNING, Phase.SUSPENDED):
             warnings = [event for event in events if get_str(event, "type") == "Warning"]
-            found = [
-                *(finding for pod in pods for finding in get_pod_findings(pod)),
+            starting = (finding for pod in pods for finding in get_pod_findings(pod))
+            found += [
+                *(finding for finding in starting if finding.category is not Category.SIDECAR),
                 *get_event_findings(warnings, self._job, pods),
             ]
         return merge_findings(found)[:_MAX_REASONS]

@@ -176,7 +176,9 @@ class _WatchState:
                 if job.diagnosis_schedule.seconds_until_due(job.policy.waits_for, self._clock()) == 0:
                     job.diagnosis_schedule.record_diagnosis(self._clock())
                     refresh_diagnosis(self._cluster, job.policy, self._clock())
-                    yield from self._report_change(job)
+                elif job.policy.seconds_until_evaluation(self._clock()) == 0:
+                    job.policy.evaluate(self._clock())
+                yield from self._report_change(job)
             return
         if kind == "progress":
             self._on_progress(name)

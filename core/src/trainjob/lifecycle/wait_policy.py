@@ -312,29 +312,31 @@ class WaitPolicy:
         return _WAITS_FOR.get(self._verdict.phase, "") if self.job_was_read else ""
 
     def _update_verdict(self, now: float, *, deleted: bool = False) -> bool:
-        """Evaluate the TrainJob and its pods again, and return whether the verdict has changed."""
-        before = self._verdict
+        """Evaluate the TrainJob and its pods again, and return whether anything changed."""
+        before = self._verdict_with_reasons()
         verdict = derive_verdict(
             self.job, self.pods.values() if now - self._first_pod_at >= _JOBS_STATUS_SECONDS else ()
         )
         self._verdict = derive_verdict(None) if deleted and not verdict.phase.finished else verdict
         self._update_findings(now)
         self._update_deadlines(now)
-        return self._verdict != before
+        return self._verdict_with_reasons() != before
 
     def _update_findings(self, now: float) -> None:
         """Update the findings that explain why the TrainJob does not start.
 
-        Each category keeps the time when it was first found. A TrainJob that waits for nothing has no findings.
+        Each category keeps the time when it was first found. A TrainJob that waits for nothing has no findings, except
+        that of a sidecar that does not end.
         """
         # Findings about pods do not explain missing quota, and vice versa.
         if self.waits_for != self._previous_waits_for:
             self._previous_waits_for, self._events, self._fetched_findings = self.waits_for, (), ()
-        pod_findings = (
-            [finding for findings in self._findings_by_pod.values() for finding in findings]
-            if self.waits_for == PODS
-            else []
-        )
+        pod_findings = [
+            finding
+            for findings in self._findings_by_pod.values()
+            for finding in findings
+            if self.waits_for == PODS or (self._verdict.phase is Phase.RUNNING and finding.category is Category.SIDECAR)
+        ]
         found = merge_findings([*pod_findings, *self._fetched_findings])
         kinds = {finding.category for finding in found}
         self._first_found_at = {kind: self._first_found_at.get(kind, now) for kind in kinds}

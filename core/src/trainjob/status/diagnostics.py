@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
 from trainjob.status.failure_rules import RULES, Category, Rule, find_category
 from trainjob.status.nested_fields import get_list, get_mapping, get_str, true_conditions
-from trainjob.status.pods import container_statuses, rank_of, startup_problems, step_of
+from trainjob.status.pods import container_statuses, find_sidecars, rank_of, startup_problems, step_of
 
-# The pod's own status has these reasons, too, and drops them as soon as they no longer hold.
-_IGNORED_REASONS = frozenset({"BackOff", "FailedScheduling"})
+# The pod's own status has BackOff and FailedScheduling, too, and drops them as soon as they no longer hold.
+# DNSConfigForming is a Warning of the kubelet about a pod that starts: it leaves out nameservers after the third.
+_IGNORED_REASONS = frozenset({"BackOff", "FailedScheduling", "DNSConfigForming"})
 _ERROR, _NO_PULL = "Failed", "Failed to pull image "
 _PULL_ERROR_REASONS = frozenset({"ErrImagePull", "ImagePullBackOff"})
 _CREATION_FAILED_REASON = "TrainJobResourcesCreationFailed"
@@ -80,9 +82,33 @@ def get_pod_findings(pod: Mapping[str, Any]) -> list[Finding]:
     """
     if get_str(pod, "metadata", "deletionTimestamp"):
         return []
-    return [
+    problems = [
         _create_finding(_step_and_rank(pod), reason, message, step_of(pod)) for reason, message in startup_problems(pod)
     ]
+    return [*problems, *get_sidecar_findings([pod])]
+
+
+def get_sidecar_findings(pods: Iterable[Mapping[str, Any]], at: datetime | None = None) -> list[Finding]:
+    """Return a finding for each pod that runs although the step's own container has succeeded.
+
+    Args:
+        pods: pods of the TrainJob.
+        at: time to look at, in UTC; the step's container must have ended long enough before it. None means the time of
+            each pod's status, and the step's container may have just ended.
+    """
+    latest_end = "" if at is None else _format_time(at - timedelta(seconds=RULES[Category.SIDECAR].delay))
+    found = []
+    for pod in pods:
+        sidecars = find_sidecars(pod, "" if at is None else _format_time(at))
+        if sidecars and (at is None or sidecars.ended <= latest_end):
+            others = ", ".join(sidecars.running)
+            message = f"container {sidecars.container} has succeeded; its pod still runs other containers: {others}"
+            found.append(Finding(Category.SIDECAR, _step_and_rank(pod), "Sidecar", message, step_of(pod)))
+    return found
+
+
+def _format_time(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def is_admitted(workload: Mapping[str, Any] | None, before: str = "") -> bool:

@@ -35,6 +35,7 @@ EARLIER_JOBSET = "EndOfEarlierJobSet"
 NO_RESERVATION = "NoReservation"  # of an attempt that is followed by one with fewer nodes
 """Reason of this project for a TrainJob that reports the end of another TrainJob's JobSet."""
 _ONE_MINUTE_GRACE, _NO_GRACE = 60.0, 0.0
+_FIVE_MINUTES_GRACE = 300.0  # an administrator, or a controller that signs images, may act in this time
 _MAX_SEARCHED = 4000  # characters of a message that are searched
 
 
@@ -77,6 +78,10 @@ class Category(str, Enum):
     """An image of this project can't be pulled; before the first release, none of them is public."""
     IMAGE_NAME = "ImageName"
     """The image's name is not valid."""
+    REGISTRY_TRUST = "RegistryTrust"
+    """The nodes do not trust the certificate of the registry, or it does not serve HTTPS."""
+    IMAGE_POLICY = "ImagePolicy"
+    """A policy of the cluster does not allow the image: its registry, its tag or its signature."""
     PULL = "Pull"
     """The image can't be pulled now: network, rate limit, a registry that is down."""
     PULLING = "Pulling"
@@ -87,22 +92,34 @@ class Category(str, Enum):
     """A Secret or a ConfigMap, or a key in it, is missing."""
     COMMAND = "Command"
     """The container can't be started with this command, directory or mount."""
+    GPU_DRIVER = "GpuDriver"
+    """The driver of the node's GPUs is too old for the image."""
+    DEVICE = "Device"
+    """The node can't give the container its GPUs: driver, container toolkit or runtime."""
+    SANDBOX = "Sandbox"
+    """The pod's sandbox can't be created: the network plugin fails, or has no free IP addresses."""
     CLAIM = "Claim"
     """A PersistentVolumeClaim does not exist."""
     VOLUME = "Volume"
-    """A volume is not ready yet: unbound, still attached elsewhere, not mounted."""
+    """A volume is not ready yet: unbound, attached elsewhere, in another zone, not mounted."""
     UNSCHEDULABLE = "Unschedulable"
     """No node has enough free resources, or the labels and tolerations that the pods need."""
     QUOTA = "Quota"
-    """A ResourceQuota of the namespace is used up."""
+    """A ResourceQuota of the namespace is used up, or its use is not counted yet."""
+    RESOURCES = "Resources"
+    """The requests and limits of a container break a LimitRange, a ResourceQuota or a rule of Kubernetes."""
+    POD_SECURITY = "PodSecurity"
+    """The pods break the namespace's Pod Security level, or every security context constraint."""
     WEBHOOK = "Webhook"
     """A required webhook does not respond."""
     REFUSED = "Refused"
-    """Admission refuses the pods, Jobs or JobSet: a policy, a missing service account."""
+    """Admission refuses the pods, Jobs or JobSet for another reason: a policy, a missing service account."""
     INVALID = "Invalid"
     """An object of the job can't be created: a name is too long, a patch has no target."""
     GANG = "Gang"
     """The runtime needs a gang scheduler that the cluster does not have."""
+    SIDECAR = "Sidecar"
+    """The step's own container has succeeded, and another container of its pod does not end."""
     CRASH_LOOP = "CrashLoop"
     """A container fails repeatedly, and the kubelet restarts it."""
     QUEUED = "Queued"
@@ -199,6 +216,19 @@ RULES: Mapping[Category, Rule] = {
     Category.IMAGE_NAME: Rule(
         False, "correct the image's name: it is not a valid image name", ImageUnavailable, _NO_GRACE
     ),
+    Category.REGISTRY_TRUST: Rule(
+        False,
+        "have an administrator make the nodes trust the registry: its certificate, or plain HTTP, belongs into the "
+        "configuration of their container runtime",
+        ImageUnavailable,
+        _FIVE_MINUTES_GRACE,
+    ),
+    Category.IMAGE_POLICY: Rule(
+        False,
+        "use an image that the policy allows (registry, tag, signature), or have an administrator change the policy",
+        ImageUnavailable,
+        _FIVE_MINUTES_GRACE,
+    ),
     Category.PULL: Rule(
         True, "the kubelet retries the pull; check that the nodes can reach the registry", ImageUnavailable
     ),
@@ -220,6 +250,23 @@ RULES: Mapping[Category, Rule] = {
     Category.COMMAND: Rule(
         False, "correct the command, its working directory or the image", NeverStarted, _ONE_MINUTE_GRACE
     ),
+    Category.GPU_DRIVER: Rule(
+        False,
+        "use an image with a CUDA version that the node's driver supports, or nodes with a newer driver (placement)",
+        NeverStarted,
+        _ONE_MINUTE_GRACE,
+    ),
+    Category.DEVICE: Rule(
+        True,
+        "have an administrator check the GPU driver and container toolkit of the node; a retry may get another node",
+        NeverStarted,
+    ),
+    Category.SANDBOX: Rule(
+        True,
+        "wait, because the kubelet tries again; have an administrator check the network plugin of the node, and its "
+        "free IP addresses",
+        NeverStarted,
+    ),
     Category.CLAIM: Rule(
         False,
         "create the PersistentVolumeClaim in the job's namespace, or correct its name",
@@ -228,7 +275,8 @@ RULES: Mapping[Category, Rule] = {
     ),
     Category.VOLUME: Rule(
         True,
-        "read the events of the PersistentVolumeClaim; a ReadWriteOnce volume can be used on one node only",
+        "read the events of the PersistentVolumeClaim; a ReadWriteOnce volume can be used on one node only, and some "
+        "volumes in one zone only",
         NeverStarted,
     ),
     Category.UNSCHEDULABLE: Rule(
@@ -240,6 +288,20 @@ RULES: Mapping[Category, Rule] = {
         NeverStarted,
     ),
     Category.WEBHOOK: Rule(True, "have a cluster administrator restore the webhook", NeverStarted),
+    Category.RESOURCES: Rule(
+        False,
+        "set resources_per_node to what the message requires; each other container of the runtime needs requests and "
+        "limits, too, and GPUs need a limit that is equal to the request",
+        NeverStarted,
+        _ONE_MINUTE_GRACE,
+    ),
+    Category.POD_SECURITY: Rule(
+        False,
+        "set security_context and container_security_context in placement as the message requires, or use a namespace "
+        "that allows these pods",
+        NeverStarted,
+        _ONE_MINUTE_GRACE,
+    ),
     Category.REFUSED: Rule(
         False,
         "correct what the message names, or have an administrator change the policy",
@@ -258,6 +320,14 @@ RULES: Mapping[Category, Rule] = {
         "install the gang scheduler of the runtime's podGroupPolicy with its CRDs, or use another runtime",
         NeverStarted,
         _NO_GRACE,
+    ),
+    # A sidecar may need some seconds to see that the step has ended.
+    Category.SIDECAR: Rule(
+        False,
+        "keep the sidecar out of the step's pods, for Istio with labels={'sidecar.istio.io/inject': 'false'}, or make "
+        "it an init container with restartPolicy Always, which Kubernetes ends",
+        DeadlineExceeded,
+        delay=60.0,
     ),
     Category.CRASH_LOOP: Rule(False, "read the container's last log lines", CommandFailed),
     Category.QUEUED: Rule(
@@ -297,6 +367,7 @@ _CREATION_REASONS = "FailedCreate|JobCreationFailed|TrainJobResourcesCreationFai
 # Kubernetes 1.36 pkg/kubelet/images/types.go; "Failed" is the event's reason.
 _PULL_REASONS = "ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable|Failed"
 _START_REASONS = "CreateContainerError|RunContainerError|StartError|ContainerCannotRun"
+_SANDBOX_REASONS = "FailedCreatePodSandBox|NetworkNotReady"
 _SCHEDULING_REASONS = "Unschedulable|FailedScheduling"
 # The messages of containerd 2, CRI-O 1.36 and registries. A single word could be part of an image's name. Image names
 # have no blanks, so each pattern contains a blank, or stands between a blank and the end.
@@ -308,11 +379,30 @@ _TEMPORARY_PULL_ERRORS = (
 _PERMANENT_PULL_ERRORS = (
     r": not found\b|manifest unknown|name unknown|no match for platform|no matching manifest|does not exist|"
     r"pull access denied|access to the resource is denied|: denied\b|\b401 Unauthorized|: unauthorized\b|"
-    r"\b403 Forbidden|authentication required|authorization failed|invalid username/password"
+    r"\b403 Forbidden|authentication required|authorization failed|invalid username/password|"
+    r"from registry 40[134] \(|no basic auth credentials|no image found in manifest list"
 )
+_TRUST_ERRORS = r"\bx509: |server gave HTTP response to HTTPS client"
 _START_ERRORS = (
     r"executable file not found|no such file or directory|no command specified|permission denied|not a directory|"
     r"exec format error"
+)
+# The messages of the NVIDIA container toolkit and of containerd 2, also for a RuntimeClass such as `nvidia`.
+_GPU_DRIVER_ERRORS = r"requirement error: unsatisfied condition"
+_DEVICE_ERRORS = r'nvidia-container-cli: |unresolvable CDI devices|no runtime for "'
+# The messages of ResourceQuota, LimitRange and the validation of pods in Kubernetes 1.36, and of policies.
+_RESOURCE_ERRORS = (
+    r"must specify (?:limits\.|requests\.|cpu|memory)|(?:maximum|minimum) \S+ usage per |limit to request ratio per |"
+    r"must be (?:less than or )?equal to \S+ limit|Limit must be set for non overcommitable|: must be an integer|"
+    r"has no (?:cpu|memory) limit|requests and (?:memory )?limits are required"
+)
+# The messages of ImagePolicyWebhook, and of usual policies of Gatekeeper and Kyverno.
+_IMAGE_POLICY_ERRORS = (
+    r"image policy webhook|invalid image repo|failed to verify (?:image|signature)|authorized repository|\bimage tag\b"
+)
+_VOLUME_ERRORS = (
+    r"persistent ?volume|pvc\(s\)|volume node affinity conflict|max volume count|available volume zone|"
+    r"enough free storage|binding volumes"
 )
 # The messages of the laptop cluster and of uv (0.13), with which it creates the environments.
 _ENVIRONMENT_ERRORS = (
@@ -326,7 +416,7 @@ _MISSING_CONFIG_ERRORS = (
 # pkg/controller/{podgc,tainteviction}, pkg/scheduler/framework/preemption, pkg/registry/core/pod/storage/eviction.go).
 _DISRUPTION_REASONS = (
     "Evicted|Preempting|NodeLost|NodeShutdown|Shutdown|Terminated|UnexpectedAdmissionError|NodeAffinity|"
-    "ContainerStatusUnknown|OutOf[a-z].*|PreemptionByScheduler|DeletionByTaintManager|DeletionByPodGC|"
+    "ContainerStatusUnknown|TopologyAffinityError|OutOf[a-z].*|PreemptionByScheduler|DeletionByTaintManager|DeletionByPodGC|"
     "EvictionByEvictionAPI|TerminationByKubelet|DeletionByDeviceTaintManager"
 )
 # The reasons of a Workload's conditions (Kueue 0.17 apis/kueue/v1beta2/workload_types.go).
@@ -335,25 +425,34 @@ _NO_QUOTA_REASONS, _QUEUE_STOPPED_REASONS = "Pending|Inadmissible", "(?:Local|Cl
 _CATEGORY_PATTERNS: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...] = tuple(
     (category, re.compile(reasons), re.compile(messages, re.IGNORECASE))
     for category, reasons, messages in (
-        (Category.QUOTA, _CREATION_REASONS, r"exceeded quota: "),
+        (Category.QUOTA, _CREATION_REASONS, r"exceeded quota: |status unknown for quota: "),
         (Category.WEBHOOK, _CREATION_REASONS, r"failed calling webhook|failed to call webhook"),
         (Category.GANG, _CREATION_REASONS, r'no matches for kind "PodGroup"'),
+        (Category.RESOURCES, _CREATION_REASONS, _RESOURCE_ERRORS),
+        (Category.IMAGE_POLICY, _CREATION_REASONS, _IMAGE_POLICY_ERRORS),
+        (Category.POD_SECURITY, _CREATION_REASONS, r"violates PodSecurity |security context constraint"),
         (Category.INVALID, _CREATION_REASONS, r" is invalid: |name is too long|no more than 63 characters"),
         (Category.REFUSED, _CREATION_REASONS, r" is forbidden: |denied the request"),
         (Category.PULLING, "ContainerCreating|PodInitializing", "."),
         (Category.ENVIRONMENT, f"{_PULL_REASONS}|{_START_REASONS}", _ENVIRONMENT_ERRORS),
+        (Category.REGISTRY_TRUST, _PULL_REASONS, _TRUST_ERRORS),
+        (Category.IMAGE_POLICY, _PULL_REASONS, r"Source image rejected: "),
         (Category.PULL, _PULL_REASONS, _TEMPORARY_PULL_ERRORS),
         (Category.OWN_IMAGE, _PULL_REASONS, rf"\bghcr\.io/trainjob/.*(?:{_PERMANENT_PULL_ERRORS})"),
         (Category.IMAGE, _PULL_REASONS, _PERMANENT_PULL_ERRORS),
         (Category.PULL, "ErrImagePull|ImagePullBackOff|ImageInspectError|RegistryUnavailable", ""),
-        (Category.IMAGE, "ErrImageNeverPull|SignatureValidationFailed", ""),
+        (Category.IMAGE, "ErrImageNeverPull", ""),
+        (Category.IMAGE_POLICY, "SignatureValidationFailed", ""),
         (Category.IMAGE_NAME, "InvalidImageName", ""),
         (Category.CONFIGURATION, "CreateContainerConfigError|FailedMount", _MISSING_CONFIG_ERRORS),
+        (Category.GPU_DRIVER, _START_REASONS, _GPU_DRIVER_ERRORS),
+        (Category.DEVICE, f"{_START_REASONS}|{_SANDBOX_REASONS}", _DEVICE_ERRORS),
+        (Category.SANDBOX, _SANDBOX_REASONS, ""),
         (Category.COMMAND, _START_REASONS, _START_ERRORS),
         (Category.CLAIM, _SCHEDULING_REASONS, r'persistentvolumeclaim "[^"]*" not found'),
-        (Category.VOLUME, _SCHEDULING_REASONS, r"persistentvolumeclaim|volume node affinity conflict"),
+        (Category.VOLUME, _SCHEDULING_REASONS, _VOLUME_ERRORS),
         (Category.UNSCHEDULABLE, f"{_SCHEDULING_REASONS}|SchedulingGated|SchedulerError|{NO_RESERVATION}", ""),
-        (Category.VOLUME, "FailedMount|FailedAttachVolume|FailedBinding|ProvisioningFailed", ""),
+        (Category.VOLUME, "FailedMount|FailedMapVolume|FailedAttachVolume|FailedBinding|ProvisioningFailed", ""),
         (Category.CRASH_LOOP, "CrashLoopBackOff", ""),
         (Category.OUT_OF_MEMORY, "OOMKilled", ""),
         (Category.INFRASTRUCTURE, f"{_DISRUPTION_REASONS}|{EARLIER_JOBSET}", ""),

@@ -9,11 +9,12 @@ from typing import Any
 
 from trainjob.control_characters import escape_control_characters
 from trainjob.errors import IncompatibleVersion
+from trainjob.status.diagnostics import get_sidecar_findings, merge_findings
 from trainjob.status.evidence import Evidence
 from trainjob.status.failure_policies import with_policy_rule
 from trainjob.status.failure_rules import RULES, Category, find_category
 from trainjob.status.log_reasons import categorize_log, find_reason
-from trainjob.status.nested_fields import get_list, get_mapping, get_str
+from trainjob.status.nested_fields import get_list, get_mapping, get_str, parse_time
 from trainjob.status.pods import ContainerFailure, count_restarts
 from trainjob.status.progress import Progress
 from trainjob.status.trainer_status import read_trainer_status
@@ -228,15 +229,20 @@ def build_outcome(
     """
     verdict = with_policy_rule(verdict, evidence.events, evidence.jobset)
     first = evidence.pods.find_first_failure(verdict)
+    category, message = _categorize(verdict, first, evidence.log_tail), _message(verdict, first)
+    if category is Category.DEADLINE:
+        sidecars = get_sidecar_findings(evidence.pods.all, parse_time(_finished_at(job)))
+        category = Category.SIDECAR if sidecars else category
+        message = "; ".join([message, *map(str, merge_findings(sidecars))])
     meta = get_mapping(job, "metadata")
     return Outcome(
         job=get_str(meta, "name"),
         namespace=get_str(meta, "namespace"),
         uid=get_str(meta, "uid"),
         phase=verdict.phase,
-        category=_categorize(verdict, first, evidence.log_tail),
+        category=category,
         reason=verdict.reason,
-        message=_message(verdict, first),
+        message=message,
         step=verdict.step or (first.step if first else ""),
         rank=first.rank if first else None,
         exit_code=first.exit_code if first else None,

@@ -60,6 +60,9 @@ PERMISSIONS: Sequence[Permission] = (
     *_permissions(_KUEUE, "localqueues", "list", "LocalQueues are not checked"),
     *_permissions("", "persistentvolumeclaims", "get", "a sweep keeps each TrainJob that may own an unexported model"),
     *_permissions("", "persistentvolumeclaims", "list", "PersistentVolumeClaims are not checked"),
+    *_permissions("", "namespaces", "get", "sidecars and Pod Security of the namespace are not checked"),
+    *_permissions("", "resourcequotas", "list", "ResourceQuotas are not checked"),
+    *_permissions("", "limitranges", "list", "LimitRanges are not checked"),
     *_permissions(
         _TRAINER, "clustertrainingruntimes", "get list", "ClusterTrainingRuntimes are not checked", cluster_wide=True
     ),

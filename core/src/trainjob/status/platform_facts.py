@@ -43,6 +43,9 @@ class PlatformFacts:
         topologies: Topologies of the cluster, in the same way.
         storage_classes: StorageClasses of the cluster.
         claims: PersistentVolumeClaims of the namespace.
+        namespace_object: the namespace, whose labels may change its pods.
+        resource_quotas: ResourceQuotas of the namespace.
+        limit_ranges: LimitRanges of the namespace.
     """
 
     server: str
@@ -64,3 +67,6 @@ class PlatformFacts:
     topologies: Objects | ClusterError = ()
     storage_classes: Objects | ClusterError = ()
     claims: Objects | ClusterError = ()
+    namespace_object: Mapping[str, Any] | ClusterError = field(default_factory=dict)
+    resource_quotas: Objects | ClusterError = ()
+    limit_ranges: Objects | ClusterError = ()

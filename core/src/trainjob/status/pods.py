@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -13,6 +13,9 @@ from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_st
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 STEP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 RANK_LABEL = "batch.kubernetes.io/job-completion-index"
+# The container of a training pod, also of MPI's launcher (Trainer 2.3, plugins/jobset/builder.go). An initializer's
+# container has the name of its replicated job.
+_TRAINER_CONTAINER = "node"
 _STATUS_FIELDS = ("name", "restartCount", "state", "lastState")
 # kube-scheduler 1.36 appends the result of the preemption to a message about a claim.
 _NO_PREEMPTION = re.compile(r"(nodes are available: .*)\. not found\Z", re.DOTALL)
@@ -243,6 +246,40 @@ def startup_problems(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         message = get_str(waiting, "message")
         if reason and (message or reason not in _NORMAL_WAITING_REASONS):
             yield reason, message
+
+
+class Sidecars(NamedTuple):
+    """Containers that keep a pod running after the step's own container has succeeded.
+
+    Attributes:
+        container: name of the step's own container.
+        ended: RFC 3339 time at which it ended.
+        running: names of the other containers that have not ended.
+    """
+
+    container: str
+    ended: str
+    running: Sequence[str]
+
+
+def find_sidecars(pod: Mapping[str, Any], at: str = "") -> Sidecars | None:
+    """Return the containers that alone keep a pod running; None if there are none.
+
+    Init containers are left out, because Kubernetes ends those with `restartPolicy: Always` by itself.
+
+    Args:
+        pod: the pod.
+        at: RFC 3339 time to look at, in UTC; a container that ended at this time or later counts as running. Empty
+            means the time of the pod's status.
+    """
+    ends = {
+        get_str(each, "name"): get_mapping(each, "state", "terminated")
+        for each in get_list(pod, "status", "containerStatuses")
+    }
+    own = step_of(pod) if step_of(pod) in ends else _TRAINER_CONTAINER
+    end = ends.pop(own, {})
+    running = [name for name, other in ends.items() if not other or (at and get_str(other, "finishedAt") >= at)]
+    return Sidecars(own, get_str(end, "finishedAt"), running) if running and end.get("exitCode") == 0 else None
 
 
 def trim_scheduler_message(message: str) -> str:

@@ -157,8 +157,8 @@ class Container:
 
     def _finish(self, code: int, state: Json) -> int:
         self._status_writer.update_container(self.name, state=state, ready=False, started=False)
-        if self._is_init:
-            self._status_writer.push()  # the pod reports the other containers, together with its phase
+        if self._is_init or not self._status_writer.has_ended:
+            self._status_writer.push()  # the pod reports its last container, together with its phase
         return code
 
     def _back_off(self, state: Json) -> None:

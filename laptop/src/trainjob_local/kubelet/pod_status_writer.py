@@ -59,6 +59,12 @@ class PodStatusWriter:
         with self._lock:
             self._containers[name].update(change)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether all containers have ended, except init containers."""
+        with self._lock:
+            return all("terminated" in self._containers[name]["state"] for name in self._main)
+
     def merge_conditions(self, pod: Json) -> None:
         """Keep conditions that other components set, such as a scheduler that preempts the pod."""
         with self._lock:
