@@ -125,6 +125,14 @@ def test_discovery(kubectl, laptop):
     assert str(laptop.ca_file) in kubectl.run("config", "view")
 
 
+def test_all_and_definitions(kubectl):
+    kubectl.run("apply", "--filename", "-", text=pod("p", "true"))
+    assert "pod/p" in kubectl.run("get", "all")
+    definitions = kubectl.run("get", "crd", "--output", "name").splitlines()
+    assert "customresourcedefinition.apiextensions.k8s.io/trainjobs.trainer.kubeflow.org" in definitions
+    assert "serves a fixed set of kinds" in kubectl.fail("delete", "crd", "trainjobs.trainer.kubeflow.org")
+
+
 def test_a_command_in_a_pod_is_refused_with_the_reason(kubectl):
     kubectl.run("apply", "--filename", "-", text=pod("p", HOLD))
     kubectl.run("wait", "--for", "jsonpath={.status.phase}=Running", "pod/p", "--timeout", "60s")
