@@ -25,7 +25,7 @@ from trainjob.status.diagnostics import (
 )
 from trainjob.status.failure_rules import RULES, Category
 from trainjob.status.nested_fields import get_str
-from trainjob.status.pods import container_statuses, rank_of, step_of
+from trainjob.status.pods import container_statuses, is_active, rank_of, step_of
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -189,7 +189,7 @@ class _DescriptionBuilder:
         if verdict.phase is Phase.QUEUED:
             found = self._try_read("workload", lambda: find_queue_reasons(self._cluster, self._job)) or []
         elif verdict.phase is not Phase.SUSPENDED:
-            found = get_sidecar_findings(pods, datetime.now(timezone.utc))
+            found = get_sidecar_findings(filter(is_active, pods), datetime.now(timezone.utc))
         if verdict.phase not in (Phase.QUEUED, Phase.RUNNING, Phase.SUSPENDED):
             warnings = [event for event in events if get_str(event, "type") == "Warning"]
             starting = (finding for pod in pods for finding in get_pod_findings(pod))
