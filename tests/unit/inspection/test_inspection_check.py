@@ -123,6 +123,13 @@ CASES = {
         "the API server does not publish TrainJob's fields; Trainer 2.2 or later is assumed",
         "",
     ),
+    "a later Trainer": (
+        "trainer",
+        {"trainer_version": "v2.4.0", "spec_fields": frozenset({"runtimePatches", "trainer", "scheduling"})},
+        "ok",
+        "Kubeflow Trainer 2.4.0; only a manifest can have its fields scheduling, which are newer than this release",
+        "",
+    ),
     "Trainer 2.1": (
         "trainer",
         {"trainer_version": "", "spec_fields": frozenset({"podTemplateOverrides"})},

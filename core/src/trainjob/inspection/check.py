@@ -19,6 +19,7 @@ from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob.status.permissions import format_permissions
 from trainjob.status.platform_facts import JOBSET, KUEUE, STORAGE, Objects, PlatformFacts
 from trainjob.status.runtime_description import RuntimeDescription
+from trainjob.trainjob_schema import find_schema
 
 _NEWEST_DIALECT = list(Dialect)[-1]
 _NO_STATUS_SECONDS = 60
@@ -84,7 +85,10 @@ def _check_trainer(platform: PlatformFacts) -> Iterator[CheckResult]:
             f"the API server does not publish TrainJob's fields; Trainer {_NEWEST_DIALECT.value} or later is assumed",
         )
     elif dialect is _NEWEST_DIALECT:
-        yield CheckResult(name, Grade.OK, f"Kubeflow Trainer {version}")
+        known = find_schema("spec")["properties"]
+        new = ", ".join(sorted(fields - known.keys()))
+        more = f"; only a manifest can have its fields {new}, which are newer than this release" if new else ""
+        yield CheckResult(name, Grade.OK, f"Kubeflow Trainer {version}{more}")
     else:
         missing = f"Kubeflow Trainer {version} lacks these features (each with the first version that has it): "
         advice = f"upgrade to Trainer {_NEWEST_DIALECT.value} or later; until then TrainJobs that need them are refused"
