@@ -46,6 +46,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.since("2.0")
 def test_fields_of_the_table(client, target):
     """The table of the fields of a TrainJob has exactly the fields of the Trainer."""
     properties = schema_of(client, "TrainJob")["properties"]
@@ -75,6 +76,7 @@ def select(values, names):
     return {name: values.get(name) for name in names}
 
 
+@pytest.mark.since("2.0")
 def test_values_of_variables(client, namespace, target):
     """Variables with values from fields, ConfigMaps and resources are in the container."""
     trainer = CustomTrainerContainer(command=("true",), env=SOURCES)
@@ -91,6 +93,7 @@ def test_a_key_of_a_file_is_dropped(client, namespace):
     assert read_environment(container)["SETTING"] == {}
 
 
+@pytest.mark.since("2.0")
 def test_requests_that_differ_from_limits(client, namespace, target):
     """Requests and limits of a request are in the container, as they were given."""
     resources = {"requests": {"cpu": "10m", "memory": "1Gi"}, "limits": {"cpu": "2", "gpu": "1"}}
@@ -100,6 +103,7 @@ def test_requests_that_differ_from_limits(client, namespace, target):
     assert found == {"requests": {"cpu": "10m", "memory": "1Gi"}, "limits": {"cpu": "2", "nvidia.com/gpu": "1"}}
 
 
+@pytest.mark.since("2.0")
 def test_resource_claims_are_dropped(client, namespace):
     """Resource claims of a TrainJob reach no container; with resourcesPerNode, those of its runtime do not either."""
     job = replicated_job()
@@ -118,6 +122,7 @@ def test_resource_claims_are_dropped(client, namespace):
     assert found == {"plain": [{"name": "gpus"}], "amounts": None, "claims": None}
 
 
+@pytest.mark.since("2.0")
 def test_variables_of_initializers(client, namespace, target):
     """Variables of the initializers of a request are in their containers."""
     env = {"HTTPS_PROXY": "http://proxy:3128", "NODE": SOURCES["NODE"]}
@@ -142,6 +147,7 @@ STEPS = (
 )
 
 
+@pytest.mark.since("2.0")
 @pytest.mark.parametrize("manager", ["trainer.kubeflow.org/trainjob-controller", "kueue.x-k8s.io/multikueue"])
 def test_manager_of_each_step(client, namespace, target, manager):
     """Each kind of step can be given to another controller, and can be created suspended."""
@@ -151,6 +157,7 @@ def test_manager_of_each_step(client, namespace, target, manager):
         assert (spec["managedBy"], spec["suspend"]) == (manager, True), type(step)
 
 
+@pytest.mark.since("2.0")
 def test_suspended_creation(client, namespace, target):
     """A TrainJob that is created suspended has no pod until it is resumed."""
     manifest = build_manifest(
