@@ -82,6 +82,21 @@ def test_what_cannot_take_effect_is_refused(given, field, rule):
     assert "tiger" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "containers",
+    [
+        [{"name": "a", "env": [{"name": "PIN", "value": 4711}]}],
+        [{"name": "a", "env": [{"name": "PIN", "value": "4711"}]}] * 2,
+        {"env": "4711"},
+    ],
+    ids=["a number", "two of one name", "no list"],
+)
+def test_no_error_shows_the_value_of_a_variable(containers):
+    with pytest.raises(InvalidSpec) as raised:
+        TrainJob(runtime_patches=[patch({"spec": {"containers": containers}})])
+    assert "4711" not in str(raised.value)
+
+
 def test_each_patch_has_a_manager_of_its_own():
     with pytest.raises(InvalidSpec, match="several patches have this manager"):
         TrainJob(runtime_patches=[patch(), patch(LABELS)])

@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import AfterValidator
 
 from trainjob.errors import InvalidSpec, Problem, ProblemKind
-from trainjob.spec.base import invalid_field, to_json_value
-from trainjob.spec.problems import format_value
+from trainjob.spec.base import to_json_value
+from trainjob.spec.problems import REDACTED, format_value
 
-POD_SPEC = (
-    "spec.runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[].template.spec.template.spec"  # of a patch
-)
+_JOBS = "spec.runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[]"
+POD_SPEC = f"{_JOBS}.template.spec.template.spec"
+"""Path of a pod's spec in a patch."""
 _NAMES = {
     "object": "a mapping",
     "array": "a list",
@@ -68,7 +68,7 @@ def _without_nulls(value: Any) -> Any:
 
 def _find_problems(schema: Mapping[str, Any], value: Any, field: str) -> Iterator[Problem]:
     if rule := _find_broken_rule(schema, value):
-        yield from invalid_field(field, value, rule).problems
+        yield Problem(field, _format_value(field, value), rule)
     elif isinstance(value, dict):
         yield from _find_problems_of_fields(schema, value, field)
     elif isinstance(value, list):
@@ -80,13 +80,20 @@ def _find_problems_of_fields(schema: Mapping[str, Any], value: dict[str, Any], f
     prefix, known = f"{field}." if field else "", schema.get("properties", {})
     for name in schema.get("required", ()):
         if name not in value:
-            yield from invalid_field(f"{prefix}{name}", None, "").problems
+            yield Problem(f"{prefix}{name}", "nothing", "", ProblemKind.MISSING)
     for name, inner in value.items():
         path = f"{prefix}{name}"
         if each := known.get(name) or schema.get("additionalProperties"):
             yield from _find_problems(each, inner, path)
         else:
-            yield Problem(path, format_value(path, inner), _describe_unknown(name, [*known]), ProblemKind.UNKNOWN)
+            yield Problem(path, _format_value(path, inner), _describe_unknown(name, [*known]), ProblemKind.UNKNOWN)
+
+
+def _format_value(field: str, value: Any) -> str:
+    """Return a value for an error, without the values of variables, which may be credentials."""
+    if isinstance(value, list | dict):
+        return f"a {type(value).__name__}"
+    return REDACTED if "env[" in field else format_value(field, value)
 
 
 def _describe_unknown(name: str, known: list[str]) -> str:

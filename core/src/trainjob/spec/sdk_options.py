@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -70,8 +70,9 @@ def _to_api_name(name: str) -> str:
 
 def _read(option: Any, place: str) -> tuple[str, Any]:
     """Return the field that an option stands for, and its value."""
-    is_object = dataclasses.is_dataclass(option) and not isinstance(option, type)
-    values = dict(_read_fields(option)) if is_object else option
+    values: Any = option
+    if dataclasses.is_dataclass(option) and not isinstance(option, type):
+        values = {field.name: getattr(option, field.name) for field in dataclasses.fields(option)}
     names = [name for name in values if name != "manager"] if isinstance(values, Mapping) else []
     [name] = names if len(names) == 1 else [""]
     if name not in _FIELDS:
@@ -83,11 +84,6 @@ def _read(option: Any, place: str) -> tuple[str, Any]:
             "trainingRuntimeSpec": to_plain(values[name]) or {},
         }
     return _FIELDS[name], timedelta(seconds=values[name]) if name == "seconds" else values[name]
-
-
-def _read_fields(option: Any) -> Iterator[tuple[str, Any]]:
-    for field in dataclasses.fields(option):
-        yield field.name, getattr(option, field.name)
 
 
 def _with_own_manager(patch: dict[str, Any], earlier: Sequence[Any]) -> dict[str, Any]:
