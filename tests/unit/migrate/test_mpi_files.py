@@ -53,7 +53,7 @@ def test_the_copies_use_the_memory_of_their_container():
     """A pod keeps its quality of service only if each container has limits."""
     given = {"limits": {"cpu": 2, "memory": "1Gi", "nvidia.com/gpu": 8}, "requests": {"cpu": 1}}
     [copy] = pod_specs(convert(mpi_job(worker={"resources": given})))["node"]["initContainers"]
-    assert copy["resources"] == {"limits": {"cpu": 2, "memory": "1Gi"}, "requests": {"cpu": 1}}
+    assert copy["resources"] == {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}
 
 
 def test_a_user_other_than_root_reads_the_keys_by_their_group():

@@ -117,8 +117,8 @@ def test_launcher_and_workers_have_their_own_pods_and_the_launcher_sees_no_gpus(
     )
     launcher, node = pod_specs(found)["launcher"], pod_specs(found)["node"]
     assert (launcher["nodeSelector"], node["nodeSelector"]) == ({"pool": "cpu"}, {"pool": "gpu"})
-    assert launcher["containers"][0]["resources"] == {"limits": {"cpu": 1}}
-    assert node["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert launcher["containers"][0]["resources"] == {"limits": {"cpu": "1"}}
+    assert node["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
     assert {"name": "d", "mountPath": "/d"} in node["containers"][0]["volumeMounts"]
     assert {one["name"]: one["value"] for one in launcher["containers"][0]["env"]} == {
         "K_MPI_JOB_ROLE": "launcher",
