@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from trainjob.spec.placeholders import find_placeholders
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
-from trainjob_migrate.templates import describe_placeholder, find_placeholders
+from trainjob_migrate.templates import describe_placeholder
 
 _STRING = "it must be a string: put it in quotes"
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")

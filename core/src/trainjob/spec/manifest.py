@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
-from trainjob.errors import InvalidSpec
+from trainjob.errors import InvalidSpec, Problem, ProblemKind
 from trainjob.spec.base import invalid_field, iterate_texts, to_json_value
 from trainjob.spec.base_request import WaitSettings
 from trainjob.spec.credential_checks import check_document
 from trainjob.spec.job import check_queue, check_suspension
-from trainjob.spec.problems import REDACTED
+from trainjob.spec.placeholders import find_placeholders
+from trainjob.spec.problems import REDACTED, format_value
 from trainjob.spec.resources import CLAIMS_ADVICE, QUEUE_LABEL, Queue, Runtime
 from trainjob.spec.secrets import FILE_KEY_ADVICE
+from trainjob.spec.trainer_versions import API_VERSION, find_version_problems
+from trainjob.trainjob_schema import find_schema
 
-API_VERSION = "trainer.kubeflow.org/v1alpha1"
+__all__ = ["API_VERSION", "TrainJobManifest"]
+
 _TOP_LEVEL_KEYS = ("apiVersion", "kind", "metadata", "spec")
 _METADATA_KEYS = ("name", "generateName", "namespace", "labels", "annotations")
 
@@ -46,6 +50,8 @@ class TrainJobManifest(WaitSettings):
         if not isinstance(content, Mapping):
             raise invalid_field("", content, f"it must be a TrainJob: a mapping with {', '.join(_TOP_LEVEL_KEYS)}")
         _check_keys("", content, _TOP_LEVEL_KEYS)
+        if content.get("kind") == "TrainJob" and (problems := list(find_version_problems(content))):
+            raise InvalidSpec(problems)
         for name, wanted in (("apiVersion", API_VERSION), ("kind", "TrainJob")):
             if content.get(name) != wanted:
                 raise invalid_field(name, content.get(name), f"it must be {wanted}")
@@ -53,6 +59,7 @@ class TrainJobManifest(WaitSettings):
         _check_spec(content.get("spec"))
         plain = to_json_value(content)
         check_document(plain)
+        _check_placeholders(plain)
         _check_hosts((plain.get("metadata") or {}).get("name") or "", plain["spec"])
         return plain
 
@@ -130,6 +137,7 @@ def _check_spec(spec: Any) -> None:
     trainer = spec.get("trainer")
     if not isinstance(trainer, Mapping | None):
         raise invalid_field("spec.trainer", trainer, "it must be a mapping")
+    _check_keys("spec.", {key: spec[key] for key in spec if key in _list_fields("spec.trainer")}, ())
     _check_env("spec.trainer.env", (trainer or {}).get("env"))
     resources = (trainer or {}).get("resourcesPerNode")
     if isinstance(resources, Mapping) and resources.get("claims"):
@@ -155,13 +163,46 @@ def _check_env(field: str, env: Any) -> None:
 
 
 def _check_keys(prefix: str, mapping: Mapping[Any, Any], allowed: tuple[str, ...]) -> None:
+    problems = [_describe_key(prefix, key, mapping[key]) for key in mapping if key not in allowed]
+    if problems:
+        raise InvalidSpec(problems)
+
+
+def _describe_key(prefix: str, key: Any, value: Any) -> Problem:
+    """Return the problem of a key that has no meaning in its place."""
+    levels: Mapping[str, Mapping[str, Collection[str]]] = {
+        "": {"spec": _list_fields("spec"), "metadata": _METADATA_KEYS},
+        "spec.": {"spec.trainer": (key,)},
+    }
+    level = next((level for level, fields in levels.get(prefix, {}).items() if key in fields), "")
+    field = f"{prefix}{key}"
+    if level:
+        return Problem(field, format_value(field, value), f"it belongs below {level}: indent it", ProblemKind.UNKNOWN)
+    return Problem(field, format_value(field, value), "a new TrainJob can't have this field: remove it")
+
+
+def _list_fields(place: str) -> Collection[str]:
+    fields: Mapping[str, Any] = find_schema(place)["properties"]
+    return fields
+
+
+def _check_placeholders(manifest: Mapping[str, Any]) -> None:
+    """Refuse placeholders in names and images, in which nothing expands them.
+
+    Raises:
+        InvalidSpec: the error has each field with a placeholder.
+    """
+    metadata, spec = manifest.get("metadata") or {}, manifest["spec"]
+    fields = {
+        **{f"metadata.{name}": metadata.get(name) for name in ("name", "generateName", "namespace")},
+        "spec.runtimeRef.name": spec["runtimeRef"]["name"],
+        "spec.trainer.image": (spec.get("trainer") or {}).get("image"),
+    }
     problems = [
         problem
-        for key in mapping
-        if key not in allowed
-        for problem in invalid_field(
-            f"{prefix}{key}", mapping[key], "a new TrainJob can't have this field: remove it"
-        ).problems
+        for field, value in fields.items()
+        for found in find_placeholders(value)[:1]
+        for problem in invalid_field(field, value, f"{found} seems to be a placeholder: replace it").problems
     ]
     if problems:
         raise InvalidSpec(problems)
