@@ -6,6 +6,7 @@ Sources: Trainer 2.0 to 2.3, pkg/apis/trainer/v1alpha1; its draft docs/proposals
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trainjob.errors import Problem, ProblemKind
@@ -13,21 +14,62 @@ from trainjob.spec.base import invalid_field
 from trainjob.spec.problems import format_value
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
-_UNRELEASED: Mapping[str, str] = {
-    "datasetConfig": "write spec.initializer.dataset",
-    "modelConfig": "write spec.initializer.model",
+
+
+@dataclass(frozen=True)
+class _SpecField:
+    """A field of a TrainJob's spec that not every Trainer has.
+
+    Attributes:
+        versions: the values of `trainjob.manifest.Dialect` that have it; empty if no released Trainer has it.
+        advice: what to write in place of it.
+    """
+
+    versions: tuple[str, ...]
+    advice: str
+
+
+_FIELDS: Mapping[str, _SpecField] = {
+    "podSpecOverrides": _SpecField(("2.0",), "write podTemplateOverrides (2.1) or runtimePatches (2.2 and later)"),
+    "podTemplateOverrides": _SpecField(("2.1",), "write podSpecOverrides (2.0) or runtimePatches (2.2 and later)"),
+    "runtimePatches": _SpecField(("2.2",), "write podTemplateOverrides (2.1) or podSpecOverrides (2.0)"),
+    **{
+        name: _SpecField(("2.0", "2.1"), f"write metadata.{name} of spec.runtimePatches[].trainingRuntimeSpec.template")
+        for name in ("labels", "annotations")
+    },
+    "activeDeadlineSeconds": _SpecField(("2.2",), "set the time limit of the step or of its workflow task"),
+    "datasetConfig": _SpecField((), "write spec.initializer.dataset"),
+    "modelConfig": _SpecField((), "write spec.initializer.model"),
+    "elasticPolicy": _SpecField((), "the number of nodes is fixed: write spec.trainer.numNodes"),
+    "failurePolicy": _SpecField((), "write it into the training runtime, as spec.template.spec.failurePolicy"),
+    **{
+        name: _SpecField((), f"write it into the training runtime, as spec.{name}")
+        for name in ("mlPolicy", "podGroupPolicy", "template")
+    },
 }
-"""What to write in place of a field of a spec that no released Trainer has."""
 
 
 def find_version_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what is of another API version in a TrainJob or training runtime."""
-    version = document.get("apiVersion")
+    """Yield what no released Trainer has in a TrainJob or training runtime: another API version, fields of drafts."""
+    version, kind = document.get("apiVersion"), document["kind"]
     if version != API_VERSION:
-        yield from invalid_field("apiVersion", version, f"{document['kind']}s have apiVersion {API_VERSION}").problems
-    spec = document.get("spec")
-    for field, advice in _UNRELEASED.items():
-        if isinstance(spec, Mapping) and field in spec:
-            name = f"spec.{field}"
-            sentence = f"no released Trainer has this field: {advice}"
-            yield Problem(name, format_value(name, spec[field]), sentence, ProblemKind.UNKNOWN)
+        yield from invalid_field("apiVersion", version, f"{kind}s have apiVersion {API_VERSION}").problems
+    if kind == "TrainJob" and isinstance(document.get("spec"), Mapping):
+        yield from find_field_problems(document["spec"])
+
+
+def find_field_problems(spec: Mapping[str, Any], version: str = "") -> Iterator[Problem]:
+    """Yield the fields of a TrainJob's spec that the Trainer does not have.
+
+    Args:
+        spec: the spec.
+        version: the cluster's value of `trainjob.manifest.Dialect`; empty for the fields that no Trainer has.
+    """
+    for name, field in _FIELDS.items():
+        if name not in spec or (field.versions and (not version or version in field.versions)):
+            continue
+        others = " and ".join(field.versions).replace("2.2", "2.2 and later")
+        missing = f"the Trainer of this cluster ({version}) does not have this field, only {others}"
+        sentence = missing if field.versions else "no released Trainer has this field in a TrainJob"
+        path = f"spec.{name}"
+        yield Problem(path, format_value(path, spec[name]), f"{sentence}: {field.advice}", ProblemKind.UNKNOWN)
