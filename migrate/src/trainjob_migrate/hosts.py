@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from trainjob.spec.manifest import HOST_VARIABLE
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path
 from trainjob_migrate.ordinals import replace_ordinals, replace_own_addresses
@@ -25,6 +26,12 @@ NAME_VARIABLE: dict[str, Any] = {
 EXPANDED_FIELDS = ("command", "args", "env")
 """Fields of a container in which Kubernetes expands variables."""
 _LAUNCHER = f"{_REFERENCE}-launcher-0-0.{_REFERENCE}"
+_OWN_SERVICE = (
+    "The MPI Operator creates a Service with the job's name. The Service of a TrainJob has the TrainJob's name."
+)
+_SERVICE_DOMAIN = r"\.[a-z0-9-]+\.svc\b"
+_END_OF_HOST = rf"(?=$|[:/,\s'\"]|{_SERVICE_DOMAIN})"
+_OPTION_WITH_HOST = r"(?i:addr|host|endpoint|url|server|master)(?:=|\s+)['\"]?"
 _NO_EXPANSION = (
     "it contains a host name, which depends on the TrainJob's name, and Kubernetes expands variables only in command, "
     "args and env: put the host into a variable of env, and let a shell read that variable here"
@@ -79,6 +86,7 @@ def convert_container_hosts(draft: Draft, path: Path, container: Mapping[str, An
 def rename_hosts_of_program(draft: Draft, words: Any) -> Any:
     """Return a command or args with the hosts of the TrainJob, also for the pod's own address."""
     words = words if isinstance(words, list) else []
+    _report_own_service(draft, _OPTION_WITH_HOST, " ".join(map(str, words)))
     return draft.rename_hosts([replace_own_addresses(draft, word) for word in words])
 
 
@@ -89,7 +97,27 @@ def rename_hosts_of_variable(draft: Draft, variable: Any) -> Any:
     """
     if not isinstance(variable, Mapping) or "value" not in variable:
         return variable
-    return {**variable, "value": draft.rename_hosts(variable["value"])}
+    value = draft.rename_hosts(variable["value"])
+    if not (draft.has_own_service and isinstance(value, str)):
+        return {**variable, "value": value}
+    name = re.escape(draft.source_name)
+    if not HOST_VARIABLE.search(str(variable.get("name"))):
+        _report_own_service(draft, rf"^(?={name}$)", value)
+        return {**variable, "value": value}
+    new = re.sub(rf"(?:^|(?<=,)|(?<=://)){name}{_END_OF_HOST}", lambda _: _REFERENCE, value)
+    if new != value:
+        what = f"The variable {variable['name']} refers to the job's own Service, {draft.source_name}."
+        draft.add_finding("hosts", what, _OWN_SERVICE, f"It is replaced by {_REFERENCE}.")
+    return {**variable, "value": new}
+
+
+def _report_own_service(draft: Draft, before: str, text: str) -> None:
+    """Report the job's own name after a pattern, or as the host of an address."""
+    name = re.escape(draft.source_name)
+    address = rf"(?<=://){name}{_END_OF_HOST}|(?<![\w./-]){name}(?=:\d|{_SERVICE_DOMAIN})"
+    if draft.has_own_service and re.search(rf"{before}{name}{_END_OF_HOST}|{address}", text):
+        what = f"In a command, args or env, {draft.source_name} may be the job's own Service."
+        draft.add_finding("hosts", what, _OWN_SERVICE, f"Nothing. If it is a host, replace it by {_REFERENCE}.")
 
 
 def refuse_hosts(draft: Draft, path: Path, value: Any) -> None:
@@ -109,6 +137,7 @@ def set_host_functions(draft: Draft, first_ranks: Mapping[str, int], *, has_laun
         has_launcher: whether the job also has a host NAME-launcher, as MPI jobs do.
     """
     draft.has_one_kind = set(first_ranks.values()) == {0}
+    draft.has_own_service = has_launcher
     source_name = re.escape(draft.source_name)
     host = rf"(?<![\w.-]){source_name}-(?:({'|'.join(first_ranks)})-(\d+)(?![\w-])"
     # The hosts of an MPIJob also have a subdomain: the job's name, or NAME-worker of older MPI Operators.

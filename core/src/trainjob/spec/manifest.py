@@ -21,8 +21,10 @@ from trainjob.spec.secrets import FILE_KEY_ADVICE
 from trainjob.spec.trainer_versions import API_VERSION, find_version_problems
 from trainjob.trainjob_schema import find_schema
 
-__all__ = ["API_VERSION", "TrainJobManifest"]
+__all__ = ["API_VERSION", "HOST_VARIABLE", "TrainJobManifest"]
 
+HOST_VARIABLE = re.compile(r"(?:ADDR|HOST|ENDPOINT|URL|SERVER|MASTER)$")
+"""End of the name of a variable that holds a host."""
 _TOP_LEVEL_KEYS = ("apiVersion", "kind", "metadata", "spec")
 _METADATA_KEYS = ("name", "generateName", "namespace", "labels", "annotations")
 
@@ -211,19 +213,27 @@ def _check_placeholders(manifest: Mapping[str, Any]) -> None:
 def _check_hosts(name: str, spec: Any) -> None:
     """Refuse hosts of the TrainJob's own pods, which contain the name in the manifest.
 
-    A pod of a JobSet has the host `JOBSET-JOB-INDEX-INDEX.JOBSET`, and the JobSet has the TrainJob's final name.
+    A pod of a JobSet has the host `JOBSET-JOB-INDEX-INDEX.JOBSET`, and all pods have the Service `JOBSET`. The JobSet
+    has the TrainJob's final name.
 
     Raises:
-        InvalidSpec: a text of the spec contains such a host.
+        InvalidSpec: a text of the spec contains such a host, or is the Service in a variable for a host.
     """
+    if not name:
+        return
     quoted = re.escape(name)
     host = re.compile(rf"(?<![\w.-]){quoted}(-[a-z0-9-]+-\d+-\d+)\.{quoted}(?![\w-])")
-    for field, _, text in iterate_texts(spec, "spec"):
-        if name and (found := host.search(text)):
-            rule = (
-                "no pod will have this host, because every attempt has a name of its own: write "
-                f"$(JOBSET_NAME){found[1]}.$(JOBSET_NAME), and before it in env the variable JOBSET_NAME with "
-                "valueFrom: {fieldRef: {fieldPath: metadata.labels['jobset.sigs.k8s.io/jobset-name']}}; "
-                "`trainjob migrate convert` writes hosts so"
-            )
-            raise invalid_field(field, found[0], rule)
+    texts = {field: text for field, _, text in iterate_texts(spec, "spec")}
+    for field, text in texts.items():
+        found = host.search(text)
+        variable = texts.get(f"{field.removesuffix('.value')}.name", "")
+        if not (found or (text == name and field.endswith(".value") and HOST_VARIABLE.search(variable))):
+            continue
+        new = f"$(JOBSET_NAME){found[1]}.$(JOBSET_NAME)" if found else "$(JOBSET_NAME)"
+        rule = (
+            "no pod will have this host, because every attempt has a name of its own: write "
+            f"{new}, and before it in env the variable JOBSET_NAME with "
+            "valueFrom: {fieldRef: {fieldPath: metadata.labels['jobset.sigs.k8s.io/jobset-name']}}; "
+            "`trainjob migrate convert` writes hosts so"
+        )
+        raise invalid_field(field, found[0] if found else text, rule)
