@@ -165,7 +165,7 @@ IGNORED = ("creationTimestamp", "restartPolicy", "ports", "imagePullPolicy", "te
 TEMPLATE_LEAVES = [
     leaf
     for leaf in iterate_leaves(every_field()["spec"]["pytorchReplicaSpecs"]["Worker"]["template"])
-    if not set(leaf) & set(IGNORED)
+    if not set(leaf) & set(IGNORED) and "labels" not in leaf  # see test_labels_of_the_role_are_those_of_the_worker
 ]
 
 
