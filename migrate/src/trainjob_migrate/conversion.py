@@ -103,7 +103,6 @@ def convert(
     kind, metadata = validate_job(job)
     recorder = FieldRecorder(job)
     draft = convert_identity(recorder, metadata, dialect)
-    draft.has_host_network = _has_host_network(job)
     if kind in _CONVERTERS:
         _CONVERTERS[kind](draft, job, launch)
     else:
@@ -123,10 +122,3 @@ def convert(
         findings=tuple(draft.findings),
         readiness=classify_readiness(records, needs_runtime=draft.needs_runtime),
     )
-
-
-def _has_host_network(value: Any) -> bool:
-    """Return whether a part of a job sets `hostNetwork`."""
-    if isinstance(value, Mapping):
-        return value.get("hostNetwork") is True or any(map(_has_host_network, value.values()))
-    return isinstance(value, list) and any(map(_has_host_network, value))

@@ -8,13 +8,13 @@ command, args and env, and nowhere else (Kubernetes 1.36 core/v1).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from trainjob.spec.base import iterate_texts
 from trainjob.spec.manifest import HOST_VARIABLE
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.ordinals import replace_ordinals, replace_own_addresses
 
 _NAME = "JOBSET_NAME"
 _REFERENCE = f"$({_NAME})"
@@ -52,7 +52,7 @@ def add_name_variable(container: Mapping[str, Any]) -> dict[str, Any]:
     It is the first variable, because Kubernetes expands only references to earlier ones.
     """
     env = container.get("env") or []
-    texts = (text for field in EXPANDED_FIELDS for text in _iterate_texts(container.get(field)))
+    texts = (text for field in EXPANDED_FIELDS for _, _, text in iterate_texts(container.get(field), ""))
     if not isinstance(env, list) or not any(_REFERENCE in text for text in texts):
         return dict(container)
     return {**container, "env": [NAME_VARIABLE, *env]}
@@ -84,10 +84,10 @@ def convert_container_hosts(draft: Draft, path: Path, container: Mapping[str, An
 
 
 def rename_hosts_of_program(draft: Draft, words: Any) -> Any:
-    """Return a command or args with the hosts of the TrainJob, also for the pod's own address."""
+    """Return a command or args with the hosts of the TrainJob."""
     words = words if isinstance(words, list) else []
     _report_own_service(draft, _OPTION_WITH_HOST, " ".join(map(str, words)))
-    return draft.rename_hosts([replace_own_addresses(draft, word) for word in words])
+    return draft.rename_hosts(words)
 
 
 def rename_hosts_of_variable(draft: Draft, variable: Any) -> Any:
@@ -122,12 +122,12 @@ def _report_own_service(draft: Draft, before: str, text: str) -> None:
 
 def refuse_hosts(draft: Draft, path: Path, value: Any) -> None:
     """Refuse a field that contains host names, and in which Kubernetes expands no variables."""
-    if any(draft.host_pattern.search(text) for text in _iterate_texts(value)):
+    if any(draft.host_pattern.search(text) for _, _, text in iterate_texts(value, "")):
         draft.fields.mark_refused(path, _NO_EXPANSION)
 
 
 def set_host_functions(draft: Draft, first_ranks: Mapping[str, int], *, has_launcher: bool = False) -> None:
-    """Set the functions of a draft that find and replace host names and ordinals of v1.
+    """Set the functions of a draft that find and replace host names of v1.
 
     The draft gets a finding for each host name that is replaced.
 
@@ -144,7 +144,6 @@ def set_host_functions(draft: Draft, first_ranks: Mapping[str, int], *, has_laun
     subdomain = rf"\.{source_name}(?:-worker)?(?![\w-])"
     pattern = rf"{host}(?:{subdomain})?" + (rf"|launcher{subdomain})" if has_launcher else ")")
     old = re.compile(pattern)
-    role = re.compile(rf"(?<![\w.-]){source_name}-(?:launcher|worker)(?![\w-])" if has_launcher else "(?!)")
 
     def replace_host(found: re.Match[str]) -> str:
         new = host_reference(first_ranks[found[1]] + int(found[2])) if found[1] else _LAUNCHER
@@ -156,34 +155,10 @@ def set_host_functions(draft: Draft, first_ranks: Mapping[str, int], *, has_laun
         )
         return new
 
-    def rename_hosts_of_text(text: str) -> str:
-        renamed = old.sub(replace_host, text)
-        if found := role.search(renamed):
-            draft.add_finding(
-                "hosts",
-                f"{found[0]} in a command, args or env may be a host or a Service of the old operator.",
-                "A TrainJob has no host and no Service with this name.",
-                f"Nothing. The launcher's host is {_LAUNCHER}, and the nodes' hosts are in the hostfile.",
-            )
-        return replace_ordinals(draft, renamed, first_ranks)
-
     def rename_hosts(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: rename_hosts(inner) for key, inner in value.items()}
         if isinstance(value, list):
             return [rename_hosts(inner) for inner in value]
-        return rename_hosts_of_text(value) if isinstance(value, str) else value
+        return old.sub(replace_host, value) if isinstance(value, str) else value
 
     draft.rename_hosts = rename_hosts
     draft.host_pattern = old
-
-
-def _iterate_texts(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _iterate_texts(inner)
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for inner in value:
-            yield from _iterate_texts(inner)
-    elif isinstance(value, str):
-        yield value

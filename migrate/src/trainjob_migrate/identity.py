@@ -28,6 +28,8 @@ OPERATOR_LABEL_PREFIX = "training.kubeflow.org/"
 
 Source: training-operator 1.9 pkg/apis/kubeflow.org/v1/common_types.go.
 """
+OPERATOR_PORTS = ("pytorchjob-port", "jaxjob-port", "xgboostjob-port", "master")
+"""Names of the ports of the Training Operator's rendezvous."""
 _VERSIONS = {"MPIJob": ("kubeflow.org/v1", "kubeflow.org/v2beta1")}
 _VERSION = "kubeflow.org/v1"
 # JobSet 0.12 rejects a job if a pod's name could have more than 63 characters. The longest names end in
@@ -176,3 +178,12 @@ def _report_other_controllers(draft: Draft, field: str, values: Mapping[str, Any
             "A program that reads them from v1 jobs may not read them from TrainJobs.",
             f"The TrainJob has the same {field}. Check the program's documentation.",
         )
+
+
+def contains_operator_label(value: Any) -> bool:
+    """Return whether a value refers to a label that a TrainJob's pods do not have."""
+    if isinstance(value, Mapping):
+        return any(OPERATOR_LABEL_PREFIX in key or contains_operator_label(inner) for key, inner in value.items())
+    if isinstance(value, list):
+        return any(map(contains_operator_label, value))
+    return isinstance(value, str) and OPERATOR_LABEL_PREFIX in value

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.migrate.expected_results import load_source
 from tests.unit.migrate.test_mpi_jobs import mpi_job
 from tests.unit.migrate.test_peer_jobs import xgboost_job
-from tests.unit.migrate.test_v1_behavior import with_container
+from tests.unit.migrate.test_v1_names import with_container
 from tests.unit.migrate.v1_jobs import pytorch_job, with_spec
 from trainjob_migrate import convert
 from trainjob_migrate.field_records import get_value, iterate_leaves
