@@ -96,7 +96,7 @@ def report_v1_names(draft: Draft, path: Path, template: Mapping[str, Any], *, ma
 
 def _is_served(spec: Mapping[str, Any], leaf: Path) -> bool:
     """Return whether a port beside the rendezvous may be reached through the Service of a v1 pod."""
-    if leaf[0] != "containers" or leaf[-1] != "containerPort":
+    if leaf[:1] != ("containers",) or leaf[-1] != "containerPort":
         return False
     port = get_value(spec, leaf[:-1])
     return port["containerPort"] not in _RENDEZVOUS_PORTS and port.get("name") not in OPERATOR_PORTS

@@ -233,3 +233,11 @@ def test_hosts_of_older_mpi_operators_are_converted():
     found = convert(mpi_job(launcher={"command": words}))
     host = "$(JOBSET_NAME)-node-0-{}.$(JOBSET_NAME)"
     assert found.train_job["spec"]["trainer"]["command"][2] == f"{host.format(0)},{host.format(1)}.ns.svc"
+
+
+@pytest.mark.parametrize("spec", [{}, {"containers": []}, {"containers": {}}, {"containers": ["a"]}])
+def test_a_template_without_containers_is_refused_without_an_exception(spec):
+    job = pytorch_job(command=["torchrun", "t.py"])
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["spec"] = spec
+    assert convert(job).blockers
