@@ -258,7 +258,7 @@ def test_other_documents_are_errors(name):
         convert(NO_JOBS[name])
 
 
-@pytest.mark.parametrize("kind", ["TFJob", "PaddleJob", "MXJob"])
+@pytest.mark.parametrize("kind", ["PaddleJob", "MXJob"])
 @pytest.mark.parametrize("version", ["v1", "v1alpha1", "v1beta2"])
 def test_unsupported_kinds_are_refused_with_a_reason_in_every_version(kind, version):
     found = convert({**pytorch_job(), "kind": kind, "apiVersion": f"kubeflow.org/{version}"})
