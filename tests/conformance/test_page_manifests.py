@@ -70,15 +70,14 @@ def test_init_container_and_host_network(client, namespace, target):
     assert (port["containerPort"], port["hostPort"]) == (29500, 29500)
 
 
+@pytest.mark.differs("laptop", "the laptop cluster refuses runtimes of Flux")
 @pytest.mark.since("2.2")
-def test_the_flux_policy(client, namespace, target):
+def test_the_flux_policy(client, namespace):
     """The Trainer adds an init container that installs Flux, and starts the command through its own script."""
     name = create_file(client, namespace, "flux.yaml", suspend=True)
     wait_until(lambda: client.find("JobSet", namespace, name))
     jobset = client.get("JobSet", namespace, name)
     assert find_container(jobset)["name"] == "node"
-    if target.backend == "laptop":  # it treats the runtime as a plain one
-        return
     assert [container["name"] for container in find_pod_spec(jobset)["initContainers"]] == ["flux-installer"]
     assert find_container(jobset)["command"] == ["/bin/bash", "/etc/flux-config/entrypoint.sh", "echo hello"]
 

@@ -16,6 +16,8 @@ from tests.conformance.admission_cases import (
     trainer_case,
     undecodable,
 )
+from tests.support.kubernetes_client import path_of
+from tests.support.trainjobs import torch_runtime
 
 API = "trainer.kubeflow.org/v1alpha1"
 QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -202,3 +204,46 @@ def test_messages_of_wrong_types(client, namespace, target, cases):
     """A value of a wrong type gets 400 from the webhook's decoder. Up to 2.1 it gets 422 from the schema."""
     found, expected = dry_run_cases(client, namespace, target.trainer, cases)
     assert found == expected
+
+
+RUNTIME_POD = "spec.template.spec.replicatedJobs[0].template.spec.template.spec"
+DIVISOR = {"resourceFieldRef": {"resource": "limits.cpu", "divisor": 0.1}}
+CLAIM = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": 1.5}}}}
+FRACTIONS = [
+    ("containers[0].resources.limits.cpu", {"resources": {"limits": {"cpu": 0.5}}}, {}),
+    ("containers[0].resources.requests.cpu", {"resources": {"requests": {"cpu": 0.5}}}, {}),
+    ("containers[0].env[0].valueFrom.resourceFieldRef.divisor", {"env": [{"name": "A", "valueFrom": DIVISOR}]}, {}),
+    ("volumes[0].emptyDir.sizeLimit", {}, {"volumes": [{"name": "a", "emptyDir": {"sizeLimit": 0.5}}]}),
+    (
+        "volumes[0].ephemeral.volumeClaimTemplate.spec.resources.requests.storage",
+        {},
+        {"volumes": [{"name": "a", "ephemeral": {"volumeClaimTemplate": CLAIM}}]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("field", "container", "pod_fields"), FRACTIONS, ids=[row[0] for row in FRACTIONS])
+def test_a_fraction_in_a_runtime(client, namespace, field, container, pod_fields):
+    """A quantity of a runtime that is a number with a fraction gets 422; the same as text or whole is accepted."""
+
+    def create(number):
+        runtime = torch_runtime()
+        spec = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        spec["containers"][0] |= container
+        spec |= pod_fields
+        body = replace_fractions(runtime, number)
+        return client.request("POST", path_of("TrainingRuntime", namespace), body, dryRun="All")
+
+    refused = create(lambda number: number)
+    assert (refused.code, refused.reason) == (422, "Invalid")
+    assert f"{RUNTIME_POD}.{field} in body must be of type integer,string" in refused.message
+    assert [create(str).code, create(lambda _: 1.0).code] == [201, 201]
+
+
+def replace_fractions(value, new):
+    """Return an object whose numbers with a fraction are replaced by a function's result."""
+    if isinstance(value, dict):
+        return {key: replace_fractions(inner, new) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [replace_fractions(inner, new) for inner in value]
+    return new(value) if isinstance(value, float) else value

@@ -21,6 +21,7 @@ _CONTAINERS = {
     "dataset-initializer": "dataset-initializer",
     "model-initializer": "model-initializer",
 }
+_UNSUPPORTED = {"mpi": "MPI", "flux": "Flux"}
 _VALIDATION_DISABLED = ("trainer.kubeflow.org/webhook-validation", "disabled")
 _GO_ORDER = ("name", "image", "command", "args", "ports", "envFrom", "env", "resources", "volumeMounts")
 
@@ -29,12 +30,15 @@ def register_webhooks(registry: Registry) -> None:
     """Register the webhooks for training runtimes with a registry."""
 
     def validate_namespaced(operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
+        if operation is not Operation.DELETE:
+            _check_policy("trainingruntime", new)
         if operation is Operation.CREATE:
             _check_runtime("trainingruntime", new)
         return new
 
     def validate_clusterwide(operation: Operation, new: Json, _old: Json | None, _reader: Reader) -> Json:
         if operation is not Operation.DELETE:
+            _check_policy("clustertrainingruntime", new)
             _check_runtime("clustertrainingruntime", new)
         return new
 
@@ -66,9 +70,24 @@ def _check_runtime(webhook: str, runtime: Json) -> None:
         return
     problems = list(runtime_problems(runtime))
     if problems:
-        text = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
-        name = f"validator.{webhook}.trainer.kubeflow.org"
-        raise StatusError(403, "Forbidden", f'admission webhook "{name}" denied the request: {text}')
+        raise _denied(webhook, problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
+
+
+def _check_policy(webhook: str, runtime: Json) -> None:
+    """Refuse a runtime whose policy the controllers ignore, so that its TrainJobs would run wrongly.
+
+    The real webhook accepts it.
+    """
+    policies = (runtime.get("spec") or {}).get("mlPolicy") or {}
+    for policy, noun in _UNSUPPORTED.items():
+        if policy in policies:
+            text = f"spec.mlPolicy.{policy}: Forbidden: the laptop cluster runs no {noun}: use a real cluster"
+            raise _denied(webhook, text)
+
+
+def _denied(webhook: str, text: str) -> StatusError:
+    name = f"validator.{webhook}.trainer.kubeflow.org"
+    return StatusError(403, "Forbidden", f'admission webhook "{name}" denied the request: {text}')
 
 
 def _in_go_order(container: Json) -> Json:

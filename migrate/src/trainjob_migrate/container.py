@@ -19,11 +19,9 @@ from trainjob_migrate.hosts import (
     rename_hosts_of_program,
     rename_hosts_of_variable,
 )
-from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
+from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX, OPERATOR_PORTS, contains_operator_label
 
 _MAX_VARIABLES = 128  # limit of spec.trainer.env (Trainer 2.2 and later)
-_RENDEZVOUS_PORTS = (23456, 29500)  # defaults of the Training Operator and of PyTorch
-_OPERATOR_PORTS = ("pytorchjob-port", "jaxjob-port", "xgboostjob-port", "master")
 _RUNTIME_FIELDS: Mapping[str, type] = {
     "envFrom": list,
     "imagePullPolicy": str,
@@ -89,14 +87,11 @@ def _sidecar(draft: Draft, path: Path, container: Mapping[str, Any], role: str) 
         [convert_container_hosts(draft, path, container)],
         patchable=False,
         role=role,
+        reason="it has no variables of the training, such as RANK, and the job ends when it has ended, too",
     )
-    draft.add_finding(
-        "sidecar",
-        f"The container {container.get('name')} runs beside the training container.",
-        "The Training Operator also sets the variables of the training, such as RANK, in this container; the Trainer "
-        "does not. With both, the job is complete only when all containers of a pod have ended.",
-        "The container is moved unchanged. If it reads such variables, set them yourself.",
-    )
+    if contains_operator_label(container):
+        reason = f"pods of a TrainJob have no labels {OPERATOR_LABEL_PREFIX}…; read JOB_COMPLETION_INDEX"
+        draft.fields.mark_refused(path, reason)
 
 
 def _main(draft: Draft, path: Path, container: Mapping[str, Any], role: str) -> None:
@@ -220,33 +215,13 @@ def _convert_runtime_field(
 
 
 def _ports(draft: Draft, path: Path, ports: Any, role: str) -> None:
-    if draft.shape.has_uniform_pods:
-        _report_services(draft, ports)
     for number, port in enumerate(ports if _are_mappings(ports) else []):
-        if port.get("name") in _OPERATOR_PORTS:
+        if port.get("name") in OPERATOR_PORTS:
             draft.fields.mark_dropped(
                 (*path, number), "the port of the Training Operator's rendezvous; the Trainer declares its own"
             )
         else:
             draft.add_part((*path, number), ("container", "ports"), [port], patchable=False, role=role)
-
-
-def _report_services(draft: Draft, ports: Any) -> None:
-    """Report ports that other programs may reach through the Service of each v1 pod."""
-    others = [
-        f"{port.get('containerPort')} ({port['name']})" if port.get("name") else str(port.get("containerPort"))
-        for port in (ports if _are_mappings(ports) else [])
-        if port.get("name") not in _OPERATOR_PORTS and port.get("containerPort") not in _RENDEZVOUS_PORTS
-    ]
-    if others:
-        name = draft.source_name
-        draft.add_finding(
-            "ports",
-            f"The training container has ports beside the rendezvous: {', '.join(others)}.",
-            f"The Training Operator creates a Service with these ports for each pod, such as {name}-master-0 or "
-            f"{name}-worker-0. A TrainJob has one headless Service for all pods, with its own name.",
-            f"The ports are moved. A program outside the job reaches a pod at {draft.name}-node-0-INDEX.{draft.name}.",
-        )
 
 
 def _usual_pull_policy(image: Any) -> str:

@@ -18,6 +18,7 @@ from trainjob_migrate.mpi import convert_mpi
 from trainjob_migrate.pytorch import convert_pytorch
 from trainjob_migrate.readiness import Readiness, classify_readiness
 from trainjob_migrate.runtime import build_objects
+from trainjob_migrate.tensorflow import convert_tensorflow
 from trainjob_migrate.xgboost import convert_xgboost
 
 __all__ = ["Conversion", "FieldRecord", "FieldResult", "Finding", "Launch", "Readiness", "convert"]
@@ -27,6 +28,7 @@ _CONVERTERS: Mapping[str, Callable[[Draft, Mapping[str, Any], Launch], None]] = 
     "MPIJob": convert_mpi,
     "XGBoostJob": convert_xgboost,
     "JAXJob": convert_jax,
+    "TFJob": convert_tensorflow,
 }
 """Function per kind that converts its spec into a draft."""
 
@@ -92,7 +94,7 @@ def convert(
     """Convert a v1 job to a TrainJob, and record the result of each field of the source.
 
     Args:
-        job: a v1 document: `PyTorchJob`, `MPIJob`, `XGBoostJob`, `JAXJob`.
+        job: a v1 document: `PyTorchJob`, `MPIJob`, `XGBoostJob`, `JAXJob`, `TFJob`.
         dialect: version of the TrainJob API; fields that it cannot patch go into the generated runtime.
         launch: how a program that reads the variables of the Training Operator gets them.
 
@@ -103,7 +105,6 @@ def convert(
     kind, metadata = validate_job(job)
     recorder = FieldRecorder(job)
     draft = convert_identity(recorder, metadata, dialect)
-    draft.has_host_network = _has_host_network(job)
     if kind in _CONVERTERS:
         _CONVERTERS[kind](draft, job, launch)
     else:
@@ -123,10 +124,3 @@ def convert(
         findings=tuple(draft.findings),
         readiness=classify_readiness(records, needs_runtime=draft.needs_runtime),
     )
-
-
-def _has_host_network(value: Any) -> bool:
-    """Return whether a part of a job sets `hostNetwork`."""
-    if isinstance(value, Mapping):
-        return value.get("hostNetwork") is True or any(map(_has_host_network, value.values()))
-    return isinstance(value, list) and any(map(_has_host_network, value))

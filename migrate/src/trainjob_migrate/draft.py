@@ -114,9 +114,8 @@ class Draft:
         field_reasons: by field of the container, what was changed in it; for the record of the field.
         rename_hosts: function that replaces the old host names by the new ones in any value.
         host_pattern: pattern of the old host names; by default it matches nothing.
-        has_host_network: whether pods have the host name of their machine.
+        has_own_service: whether the old operator creates a Service with the job's name.
         added_volumes: names of the volumes that the Trainer or the conversion adds to the pod that is converted.
-        name_variables: variables of the current template's training container that hold the pod's name.
         has_one_kind: whether the replicas of v1 have the same indexes as the TrainJob's nodes.
     """
 
@@ -136,10 +135,9 @@ class Draft:
     field_reasons: dict[str, str] = field(default_factory=dict)
     rename_hosts: Callable[[Any], Any] = copy.deepcopy
     host_pattern: re.Pattern[str] = re.compile("(?!)")
-    has_host_network: bool = False
+    has_own_service: bool = False
     added_volumes: frozenset[str] = frozenset()
     has_one_kind: bool = False
-    name_variables: frozenset[str] = frozenset()
 
     @property
     def can_patch(self) -> bool:

@@ -20,7 +20,7 @@ from trainjob_migrate.draft import Finding
 from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
 from trainjob_migrate.identity import is_job_name
 from trainjob_migrate.unreadable_texts import describe_read_error, find_job_kind
-from trainjob_migrate.v1_behavior import describe_references
+from trainjob_migrate.v1_names import describe_references
 
 # The status of a Workflow has copies of its templates.
 _SKIPPED = (("status",), ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"))
@@ -99,7 +99,6 @@ class EmbeddedJob:
         path: path of the job, or of the text that contains it.
         number: index of the job's document in the text; None if the job is not in a text.
         job: the job as written.
-        text: the document of the text that is the job; empty if the job is not in a text.
         ordinal: number of the job among those of its owner, from 1 on.
     """
 
@@ -107,7 +106,6 @@ class EmbeddedJob:
     path: Path
     number: int | None
     job: Mapping[str, Any]
-    text: str = ""
     ordinal: int = 1
 
     @property
@@ -155,10 +153,11 @@ class EmbeddedJob:
         """
         if is_refused:
             return [self._describe_place(is_refused=True)]
-        return [self._describe_place(is_refused=False), *self._describe_comments(), *self.owner.references]
+        return [self._describe_place(is_refused=False), *self.owner.references]
 
     def _describe_place(self, *, is_refused: bool) -> Finding:
-        place = "`convert` writes the object with the TrainJob in this place."
+        comments = "" if self.number is None else " Comments of the text are lost."
+        place = f"`convert` writes the object with the TrainJob in this place.{comments}"
         return Finding(
             "embedded",
             f"The job is a part of {self.owner.title}, at {self.place}.",
@@ -166,23 +165,6 @@ class EmbeddedJob:
             "containers or conditions.",
             "Nothing is written." if is_refused else f"{place} {_ADVICE.get(self.owner.kind, 'Check it.')}",
         )
-
-    def _describe_comments(self) -> Iterator[Finding]:
-        """Yield a finding if comments of the text are lost; lines of scripts do not count."""
-        lines = [line.strip() for line in self.text.splitlines()]
-        values = [value for leaf in iterate_leaves(self.job) if isinstance(value := get_value(self.job, leaf), str)]
-        comments = [
-            number
-            for number, line in enumerate(lines, start=1)
-            if line.startswith("#") and not any(line in value for value in values)
-        ]
-        if comments:
-            yield Finding(
-                "comments",
-                f"The text of the job at {self.place} has a comment in its line {comments[0]}.",
-                "A program that replaces a comment by fields would change nothing in the TrainJob.",
-                "The TrainJob is written without comments.",
-            )
 
 
 @dataclass
@@ -239,7 +221,7 @@ def _find_in_text(found: EmbeddedJobs, owner: Owner, path: Path, text: str) -> N
             found.unreadable[format_path(path)] = f"in {owner.title}, {reason}; the lines are those of the text"
             continue
         if is_v1_job(content):
-            found.jobs.append(EmbeddedJob(owner, path, number, content, document))
+            found.jobs.append(EmbeddedJob(owner, path, number, content))
         elif inner := next(_iterate_candidates(content, ()), None):
             found.unreadable[format_path(path)] = (
                 f"in {owner.title}, the text has a v1 job inside another object, at {format_path(inner[0])}: "

@@ -8,12 +8,13 @@ command, args and env, and nowhere else (Kubernetes 1.36 core/v1).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from trainjob.spec.base import iterate_texts
+from trainjob.spec.manifest import HOST_VARIABLE
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.ordinals import replace_ordinals, replace_own_addresses
 
 _NAME = "JOBSET_NAME"
 _REFERENCE = f"$({_NAME})"
@@ -25,6 +26,12 @@ NAME_VARIABLE: dict[str, Any] = {
 EXPANDED_FIELDS = ("command", "args", "env")
 """Fields of a container in which Kubernetes expands variables."""
 _LAUNCHER = f"{_REFERENCE}-launcher-0-0.{_REFERENCE}"
+_OWN_SERVICE = (
+    "The MPI Operator creates a Service with the job's name. The Service of a TrainJob has the TrainJob's name."
+)
+_SERVICE_DOMAIN = r"\.[a-z0-9-]+\.svc\b"
+_END_OF_HOST = rf"(?=$|[:/,\s'\"]|{_SERVICE_DOMAIN})"
+_OPTION_WITH_HOST = r"(?i:addr|host|endpoint|url|server|master)(?:=|\s+)['\"]?"
 _NO_EXPANSION = (
     "it contains a host name, which depends on the TrainJob's name, and Kubernetes expands variables only in command, "
     "args and env: put the host into a variable of env, and let a shell read that variable here"
@@ -45,7 +52,7 @@ def add_name_variable(container: Mapping[str, Any]) -> dict[str, Any]:
     It is the first variable, because Kubernetes expands only references to earlier ones.
     """
     env = container.get("env") or []
-    texts = (text for field in EXPANDED_FIELDS for text in _iterate_texts(container.get(field)))
+    texts = (text for field in EXPANDED_FIELDS for _, _, text in iterate_texts(container.get(field), ""))
     if not isinstance(env, list) or not any(_REFERENCE in text for text in texts):
         return dict(container)
     return {**container, "env": [NAME_VARIABLE, *env]}
@@ -77,9 +84,10 @@ def convert_container_hosts(draft: Draft, path: Path, container: Mapping[str, An
 
 
 def rename_hosts_of_program(draft: Draft, words: Any) -> Any:
-    """Return a command or args with the hosts of the TrainJob, also for the pod's own address."""
+    """Return a command or args with the hosts of the TrainJob."""
     words = words if isinstance(words, list) else []
-    return draft.rename_hosts([replace_own_addresses(draft, word) for word in words])
+    _report_own_service(draft, _OPTION_WITH_HOST, " ".join(map(str, words)))
+    return draft.rename_hosts(words)
 
 
 def rename_hosts_of_variable(draft: Draft, variable: Any) -> Any:
@@ -89,17 +97,37 @@ def rename_hosts_of_variable(draft: Draft, variable: Any) -> Any:
     """
     if not isinstance(variable, Mapping) or "value" not in variable:
         return variable
-    return {**variable, "value": draft.rename_hosts(variable["value"])}
+    value = draft.rename_hosts(variable["value"])
+    if not (draft.has_own_service and isinstance(value, str)):
+        return {**variable, "value": value}
+    name = re.escape(draft.source_name)
+    if not HOST_VARIABLE.search(str(variable.get("name"))):
+        _report_own_service(draft, rf"^(?={name}$)", value)
+        return {**variable, "value": value}
+    new = re.sub(rf"(?:^|(?<=,)|(?<=://)){name}{_END_OF_HOST}", lambda _: _REFERENCE, value)
+    if new != value:
+        what = f"The variable {variable['name']} refers to the job's own Service, {draft.source_name}."
+        draft.add_finding("hosts", what, _OWN_SERVICE, f"It is replaced by {_REFERENCE}.")
+    return {**variable, "value": new}
+
+
+def _report_own_service(draft: Draft, before: str, text: str) -> None:
+    """Report the job's own name after a pattern, or as the host of an address."""
+    name = re.escape(draft.source_name)
+    address = rf"(?<=://){name}{_END_OF_HOST}|(?<![\w./-]){name}(?=:\d|{_SERVICE_DOMAIN})"
+    if draft.has_own_service and re.search(rf"{before}{name}{_END_OF_HOST}|{address}", text):
+        what = f"In a command, args or env, {draft.source_name} may be the job's own Service."
+        draft.add_finding("hosts", what, _OWN_SERVICE, f"Nothing. If it is a host, replace it by {_REFERENCE}.")
 
 
 def refuse_hosts(draft: Draft, path: Path, value: Any) -> None:
     """Refuse a field that contains host names, and in which Kubernetes expands no variables."""
-    if any(draft.host_pattern.search(text) for text in _iterate_texts(value)):
+    if any(draft.host_pattern.search(text) for _, _, text in iterate_texts(value, "")):
         draft.fields.mark_refused(path, _NO_EXPANSION)
 
 
 def set_host_functions(draft: Draft, first_ranks: Mapping[str, int], *, has_launcher: bool = False) -> None:
-    """Set the functions of a draft that find and replace host names and ordinals of v1.
+    """Set the functions of a draft that find and replace host names of v1.
 
     The draft gets a finding for each host name that is replaced.
 
@@ -109,13 +137,13 @@ def set_host_functions(draft: Draft, first_ranks: Mapping[str, int], *, has_laun
         has_launcher: whether the job also has a host NAME-launcher, as MPI jobs do.
     """
     draft.has_one_kind = set(first_ranks.values()) == {0}
+    draft.has_own_service = has_launcher
     source_name = re.escape(draft.source_name)
     host = rf"(?<![\w.-]){source_name}-(?:({'|'.join(first_ranks)})-(\d+)(?![\w-])"
     # The hosts of an MPIJob also have a subdomain: the job's name, or NAME-worker of older MPI Operators.
     subdomain = rf"\.{source_name}(?:-worker)?(?![\w-])"
     pattern = rf"{host}(?:{subdomain})?" + (rf"|launcher{subdomain})" if has_launcher else ")")
     old = re.compile(pattern)
-    role = re.compile(rf"(?<![\w.-]){source_name}-(?:launcher|worker)(?![\w-])" if has_launcher else "(?!)")
 
     def replace_host(found: re.Match[str]) -> str:
         new = host_reference(first_ranks[found[1]] + int(found[2])) if found[1] else _LAUNCHER
@@ -127,34 +155,10 @@ def set_host_functions(draft: Draft, first_ranks: Mapping[str, int], *, has_laun
         )
         return new
 
-    def rename_hosts_of_text(text: str) -> str:
-        renamed = old.sub(replace_host, text)
-        if found := role.search(renamed):
-            draft.add_finding(
-                "hosts",
-                f"{found[0]} in a command, args or env may be a host or a Service of the old operator.",
-                "A TrainJob has no host and no Service with this name.",
-                f"Nothing. The launcher's host is {_LAUNCHER}, and the nodes' hosts are in the hostfile.",
-            )
-        return replace_ordinals(draft, renamed, first_ranks)
-
     def rename_hosts(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: rename_hosts(inner) for key, inner in value.items()}
         if isinstance(value, list):
             return [rename_hosts(inner) for inner in value]
-        return rename_hosts_of_text(value) if isinstance(value, str) else value
+        return old.sub(replace_host, value) if isinstance(value, str) else value
 
     draft.rename_hosts = rename_hosts
     draft.host_pattern = old
-
-
-def _iterate_texts(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _iterate_texts(inner)
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for inner in value:
-            yield from _iterate_texts(inner)
-    elif isinstance(value, str):
-        yield value

@@ -15,21 +15,30 @@ from trainjob_migrate.templates import describe_placeholder
 from trainjob_migrate.value_checks import report_placeholders
 
 UNSUPPORTED_KINDS: Mapping[str, str] = {
-    "TFJob": "the Trainer has no runtime for TensorFlow's parameter servers, chiefs and TF_CONFIG; keep the Training "
-    "Operator for this job, or port the training to another framework",
     "PaddleJob": "the Trainer has no runtime for PaddlePaddle; keep the Training Operator for this job",
     "MXJob": "the Trainer has no runtime for MXNet, which is a retired project",
 }
 """Kinds for which the Trainer has no runtime, in any version of their API, with the reason of their refusal."""
-KINDS = ("PyTorchJob", "MPIJob", "XGBoostJob", "JAXJob", *UNSUPPORTED_KINDS)
+KINDS = ("PyTorchJob", "MPIJob", "XGBoostJob", "JAXJob", "TFJob", *UNSUPPORTED_KINDS)
 """Kinds of the Training Operator; `MXJob` until 1.7."""
 OPERATOR_LABEL_PREFIX = "training.kubeflow.org/"
 """Prefix of the labels that the Training Operator sets on its pods.
 
 Source: training-operator 1.9 pkg/apis/kubeflow.org/v1/common_types.go.
 """
+OPERATOR_PORTS = ("pytorchjob-port", "jaxjob-port", "xgboostjob-port", "tfjob-port", "master")
+"""Names of the ports of the Training Operator's rendezvous."""
 _VERSIONS = {"MPIJob": ("kubeflow.org/v1", "kubeflow.org/v2beta1")}
 _VERSION = "kubeflow.org/v1"
+IN_RUN_POLICY = "and cleanPodPolicy, backoffLimit and activeDeadlineSeconds in spec.runPolicy"
+"""What to change in jobs of versions before kubeflow.org/v1, beside the replicas; the end of a sentence."""
+_OLD_VERSIONS = {
+    "MPIJob": ": write kubeflow.org/v2beta1, spec.template as the templates of Launcher and Worker in "
+    f"spec.mpiReplicaSpecs, spec.gpus or replicas as Worker.replicas and spec.slotsPerWorker, {IN_RUN_POLICY}",
+    "PyTorchJob": ": write kubeflow.org/v1, the list spec.replicaSpecs as the mapping spec.pytorchReplicaSpecs, "
+    f"{IN_RUN_POLICY}",
+}
+"""What to change in a job of an older version, as the end of a rule."""
 # JobSet 0.12 rejects a job if a pod's name could have more than 63 characters. The longest names end in
 # -launcher-0-0-abcde or -node-0-99999-abcde.
 _LONGEST_NAME = 44
@@ -74,11 +83,11 @@ def validate_job(job: Any) -> tuple[str, Mapping[str, Any]]:
     if kind not in KINDS:
         raise invalid_field("kind", kind, f"it must be a kind of the Training Operator: {', '.join(KINDS)}")
     versions = _VERSIONS.get(kind, (_VERSION,))
-    is_old = kind in UNSUPPORTED_KINDS and isinstance(version, str) and version.startswith("kubeflow.org/")
+    is_old = kind in (*UNSUPPORTED_KINDS, "TFJob") and isinstance(version, str) and version.startswith("kubeflow.org/")
     if version not in versions and not is_old:
-        raise invalid_field(
-            "apiVersion", version, f"it must be {' or '.join(versions)}; other versions are those of older operators"
-        )
+        advice = _OLD_VERSIONS.get(kind, "")
+        rule = f"it must be {' or '.join(versions)}; other versions are those of older operators{advice}"
+        raise invalid_field("apiVersion", version, rule)
     names = [metadata.get(key) for key in ("name", "generateName")] if isinstance(metadata, Mapping) else []
     if not isinstance(metadata, Mapping) or not any(isinstance(name, str) and name for name in names):
         raise invalid_field(
@@ -176,3 +185,12 @@ def _report_other_controllers(draft: Draft, field: str, values: Mapping[str, Any
             "A program that reads them from v1 jobs may not read them from TrainJobs.",
             f"The TrainJob has the same {field}. Check the program's documentation.",
         )
+
+
+def contains_operator_label(value: Any) -> bool:
+    """Return whether a value refers to a label that a TrainJob's pods do not have."""
+    if isinstance(value, Mapping):
+        return any(OPERATOR_LABEL_PREFIX in key or contains_operator_label(inner) for key, inner in value.items())
+    if isinstance(value, list):
+        return any(map(contains_operator_label, value))
+    return isinstance(value, str) and OPERATOR_LABEL_PREFIX in value

@@ -134,7 +134,8 @@ def _options(draft: Draft, spec: Mapping[str, Any], fields: tuple[str, ...], *, 
     }
     for field, is_kept in kept.items():
         if field in fields and is_kept:
-            draft.fields.mark_moved(("spec", field), f"TrainingRuntime {targets[field]}")
+            reason = "rank 0 is on the first node: the launcher is the last host" if spec.get(field) is True else ""
+            draft.fields.mark_moved(("spec", field), f"TrainingRuntime {targets[field]}", reason)
     path = ("spec", "launcherCreationPolicy")
     if "launcherCreationPolicy" not in fields:
         return
@@ -253,15 +254,7 @@ def _add_findings(draft: Draft, *, uses_kubectl: bool, launcher_trains: bool) ->
             "unknown hosts (StrictHostKeyChecking no), and both must run as root, whose keys are in /root/.ssh. Pass "
             "the variables that the program needs by mpirun -x, also PATH and LD_LIBRARY_PATH.",
         )
-    if launcher_trains:
-        draft.add_finding(
-            "ranks",
-            "The launcher trains, too.",
-            "It is the first host of the old operators' hostfile, and the last one of the Trainer's. So rank 0 runs on "
-            "the first node instead of the launcher.",
-            "Nothing. If rank 0 writes files, the nodes need the volume for them.",
-        )
-    else:
+    if not launcher_trains:
         draft.add_finding(
             "launcher",
             "The launcher starts the training on its workers, but does not train itself.",

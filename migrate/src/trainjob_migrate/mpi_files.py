@@ -25,19 +25,15 @@ _COPY = 'cp -L "$0"/* "$1"/ && chmod 600 "$1"/* && chmod 700 "$1"'
 _OLD_HOSTFILE_VOLUME, _OLD_KEYS_VOLUME = "mpi-job-config", "ssh-auth"
 # A pod has the quality of service Guaranteed only if all its containers have limits, and quotas demand them.
 _COPIED_RESOURCES = ("cpu", "memory", "ephemeral-storage")
-_KEYS_REASON = (
-    "the MPI Operator created this Secret for the job, and the Trainer does not; "
-    "the ssh keys are in the folder of sshAuthMountPath: remove the reference"
-)
-_HOSTFILE_REASON = (
-    "the old operator created this ConfigMap for the job, and the Trainer does not; "
-    "the hostfile is /etc/mpi/hostfile of the launcher: remove the reference"
-)
-_OPERATOR_OBJECTS: Mapping[str, tuple[str, str]] = {
-    **dict.fromkeys(("secret", "secretRef", "secretKeyRef"), ("-ssh", _KEYS_REASON)),
-    **dict.fromkeys(("configMap", "configMapRef", "configMapKeyRef"), ("-config", _HOSTFILE_REASON)),
+_OPERATOR_OBJECTS = {
+    **dict.fromkeys(("secret", "secretRef", "secretKeyRef"), "-ssh"),
+    **dict.fromkeys(("configMap", "configMapRef", "configMapKeyRef"), "-config"),
 }
-"""End of the object's name after that of the job, and reason of the refusal, by the field with the reference."""
+"""End of the object's name after that of the job, by the field with the reference."""
+_OBJECT_REASON = (
+    "the old operator creates this object for the job, and the Trainer does not: remove the reference; the hostfile is "
+    "/etc/mpi/hostfile of the launcher, and the ssh keys are in the folder of sshAuthMountPath"
+)
 _ANY_GROUP = 1000  # each container of a pod is a member of its fsGroup
 
 
@@ -155,7 +151,7 @@ def _find_resources(container: Mapping[str, Any]) -> dict[str, Any]:
 def use_trainer_volumes(draft: Draft, pod: MpiPod, *, copied: bool, uses_kubectl: bool) -> Mapping[str, Any]:
     """Return the pod template with the Trainer's volumes in containers other than MPI's.
 
-    The draft gets a finding for each mount of the old operator's volumes, and the names of the Trainer's volumes.
+    The draft gets the names of the Trainer's volumes.
     """
     names = {} if uses_kubectl else {_OLD_KEYS_VOLUME: _COPIES if copied else _KEYS_VOLUME}
     if pod.role == "launcher":
@@ -168,37 +164,25 @@ def use_trainer_volumes(draft: Draft, pod: MpiPod, *, copied: bool, uses_kubectl
             draft.fields.mark_refused((*pod.path, "spec", "volumes", number, "name"), reason)
     names = {old: new for old, new in names.items() if old not in own}
     draft.added_volumes = frozenset(names.values())
-    fields = {field: spec[field] for field in ("initContainers", "containers") if isinstance(spec.get(field), list)}
     renamed = {
-        field: [
-            container if container is pod.container else _use_trainer_volumes(draft, container, names)
-            for container in containers
-        ]
-        for field, containers in fields.items()
+        field: [one if one is pod.container else _rename_mounts(one, names) for one in spec[field]]
+        for field in ("initContainers", "containers")
+        if isinstance(spec.get(field), list)
     }
     return {**pod.replicas.template, "spec": {**spec, **renamed}} if renamed else pod.replicas.template
 
 
-def _use_trainer_volumes(draft: Draft, container: Any, names: Mapping[str, str]) -> Any:
+def _rename_mounts(container: Any, names: Mapping[str, str]) -> Any:
     mounts = container.get("volumeMounts") if isinstance(container, Mapping) else None
     if not isinstance(mounts, list):
         return container
-    found = []
-    for mount in mounts:
+
+    def rename(mount: Any) -> Any:
         old = get_str(mount, "name")
         is_missing = old == _OLD_HOSTFILE_VOLUME and get_str(mount, "subPath") not in ("", "hostfile")
-        if old not in names or is_missing:
-            found.append(mount)
-            continue
-        found.append({**mount, "name": names[old]})
-        draft.add_finding(
-            "mpi-files",
-            f"The container {container.get('name')} mounts {old}, a volume of the old operator.",
-            "The Trainer's volumes have the hostfile, with other host names, and the ssh keys. They have no "
-            "discover_hosts.sh and no kubexec.sh.",
-            f"It mounts {names[old]} instead. Check which files its program reads.",
-        )
-    return {**container, "volumeMounts": found}
+        return {**mount, "name": names[old]} if old in names and not is_missing else mount
+
+    return {**container, "volumeMounts": [rename(mount) for mount in mounts]}
 
 
 def refuse_operator_objects(draft: Draft, pod: MpiPod) -> None:
@@ -208,6 +192,6 @@ def refuse_operator_objects(draft: Draft, pod: MpiPod) -> None:
     """
     spec = get_mapping(pod.replicas.template, "spec")
     for leaf in iterate_leaves(spec):
-        found = _OPERATOR_OBJECTS.get(str(leaf[-2])) if len(leaf) > 1 and leaf[-1] in ("name", "secretName") else None
-        if found and get_value(spec, leaf) == f"{draft.source_name}{found[0]}":
-            draft.fields.mark_refused((*pod.path, "spec", *leaf), found[1])
+        end = _OPERATOR_OBJECTS.get(str(leaf[-2])) if len(leaf) > 1 and leaf[-1] in ("name", "secretName") else None
+        if end and get_value(spec, leaf) == f"{draft.source_name}{end}":
+            draft.fields.mark_refused((*pod.path, "spec", *leaf), _OBJECT_REASON)

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob_migrate.container import convert_containers
-from trainjob_migrate.container_names import rename_annotation, rename_field_references
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import EMPTY_VALUES, Path
 from trainjob_migrate.hosts import convert_container_hosts, refuse_hosts
-from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX, SERVER_FIELDS
-from trainjob_migrate.v1_behavior import check_v1_behavior
+from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX, SERVER_FIELDS, contains_operator_label
+from trainjob_migrate.v1_names import report_v1_names
 from trainjob_migrate.value_checks import check_values
 
 _PATCHABLE_FIELDS: Mapping[str, type] = {
@@ -85,8 +84,8 @@ def convert_template(draft: Draft, path: Path, template: Mapping[str, Any], *, m
         return
     where = (*path, "spec")
     check_values(draft, path, template)
-    check_v1_behavior(draft, path, template, main=main, role=role)
-    spec = rename_field_references(draft, spec, main, role)
+    report_v1_names(draft, path, template, main=main, role=role)
+    spec = _rename_container(spec, main, draft.shape.roles[role])
     for field, value in spec.items():
         if field != "containers":
             _pod_field(draft, (*where, field), field, value, role)
@@ -102,10 +101,27 @@ def _metadata(draft: Draft, path: Path, metadata: Any, main: str, role: str) -> 
             draft.fields.mark_dropped(where, "the Job sets the names and owners of its pods")
         elif field in ("labels", "annotations") and isinstance(values, Mapping):
             for key, value in values.items():
-                new = (key, value)
-                if field == "annotations" and isinstance(value, str):
-                    new = rename_annotation(draft, key, value, main, role)
-                _label(draft, (*where, key), field, *new, role)
+                prefix, _, name = key.rpartition("/")
+                # The API server refuses a profile of AppArmor for a container that the pod does not have.
+                is_profile = name == main and prefix.startswith("container.")
+                new = f"{prefix}/{draft.shape.roles[role]}" if is_profile else key
+                _label(draft, (*where, key), field, new, value, role)
+
+
+def _rename_container(value: Any, main: str, new: str) -> Any:
+    """Return a part of a pod spec in which `resourceFieldRef` has the new name of the training container.
+
+    Kubernetes starts no container that refers to a container that the pod does not have.
+    """
+    if isinstance(value, list):
+        return [_rename_container(inner, main, new) for inner in value]
+    if not isinstance(value, Mapping):
+        return value
+    renamed = {key: _rename_container(inner, main, new) for key, inner in value.items()}
+    reference = renamed.get("resourceFieldRef")
+    if isinstance(reference, Mapping) and reference.get("containerName") == main:
+        renamed["resourceFieldRef"] = {**reference, "containerName": new}
+    return renamed
 
 
 def _label(draft: Draft, path: Path, field: str, key: str, value: Any, role: str) -> None:
@@ -127,7 +143,7 @@ def _pod_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> N
     elif field == "ephemeralContainers":
         draft.fields.mark_refused(path, "a pod template can't have them; Kubernetes accepts them only for running pods")
     elif expected_type and isinstance(value, expected_type) and isinstance(value, bool) == (expected_type is bool):
-        if _contains_operator_label(value):
+        if contains_operator_label(value):
             draft.fields.mark_refused(path, _OLD_LABEL_ADVICE)
             return
         patchable = field in _PATCHABLE_FIELDS and draft.can_patch
@@ -158,12 +174,3 @@ def _service_account(draft: Draft, path: Path, value: Any, role: str) -> None:
     if isinstance(value, str):
         place = ("pod", "spec", "serviceAccountName")
         draft.add_part(path, place, value, patchable=draft.can_patch, role=role, default=True)
-
-
-def _contains_operator_label(value: Any) -> bool:
-    """Return whether a value refers to a label that a TrainJob's pods do not have."""
-    if isinstance(value, Mapping):
-        return any(OPERATOR_LABEL_PREFIX in key or _contains_operator_label(inner) for key, inner in value.items())
-    if isinstance(value, list):
-        return any(map(_contains_operator_label, value))
-    return isinstance(value, str) and OPERATOR_LABEL_PREFIX in value

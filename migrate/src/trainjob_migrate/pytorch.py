@@ -28,7 +28,6 @@ from trainjob_migrate.hosts import rename_hosts_of_program, set_host_functions
 from trainjob_migrate.pod_template import convert_template
 from trainjob_migrate.replicas import Replicas, convert_count, find_replicas, record_unused_template
 from trainjob_migrate.run_policy import convert_restarts, convert_run_policy
-from trainjob_migrate.v1_behavior import find_name_variables
 
 _CONTAINER = "pytorch"
 _SPECS: Path = ("spec", "pytorchReplicaSpecs")
@@ -57,7 +56,6 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
     nodes = (convert_count(draft, master, exactly=1) if master else 0) + (convert_count(draft, worker) if worker else 0)
     draft.trainer["numNodes"] = nodes
     _, container = find_container(kept.template, _CONTAINER)
-    draft.name_variables = find_name_variables(container)
     processes = _processes(draft, spec, container)
     has_valid_size = all(one.has_valid_count for one in (master, worker) if one)
     known_nodes = nodes if has_valid_size else None

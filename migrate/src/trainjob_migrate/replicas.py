@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path, format_path
+from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
 from trainjob_migrate.templates import describe_placeholder
 
 # Fields whose difference has no effect: the Worker's values are used.
 _IGNORED_FIELDS = ("creationTimestamp", "restartPolicy", "ports", "imagePullPolicy", "terminationMessagePath")
 _ABSENT = object()
+# Mappings that may be missing in one template: each of their keys is then a difference of its own.
+_MAPPINGS = (("metadata",), ("metadata", "labels"), ("metadata", "annotations"))
+# Labels and annotations that the kubelet, a network plugin, a mesh or a scheduler reads from the pod.
+_READ_BY_OTHERS = re.compile(
+    r"(?!app\.kubernetes\.io/)(?:.*\.)?(?:k8s\.io|kubernetes\.io|x-k8s\.io|cni\.cncf\.io|istio\.io|linkerd\.io|kuma\.io|"
+    r"cilium\.io|projectcalico\.org|ovn\.org|hashicorp\.com|volcano\.sh)/.*"
+)
+
+_INIT_ADVICE = "; if only one node may run it, test JOB_COMPLETION_INDEX in it, which is 0 on the first node"
 
 _Difference = tuple[Path, Any, Any]
 
@@ -85,8 +96,11 @@ def record_unused_template(draft: Draft, other: Replicas, kept: Replicas, *, mai
         main: name of the training container.
     """
     old, new = (*other.path, "template"), (*kept.path, "template")
+    labels: list[str] = []
     for inner, mine, theirs in _differences(other.template, kept.template, ()):
-        is_relevant = not any(part in _IGNORED_FIELDS for part in inner)
+        is_label = inner[:2] in _MAPPINGS and len(inner) == 3 and not _is_read(str(inner[2]), other, kept)
+        labels += [str(inner[2])] if is_label and not str(inner[2]).startswith(OPERATOR_LABEL_PREFIX) else []
+        is_relevant = not is_label and not any(part in _IGNORED_FIELDS for part in inner)
         role, kept_role = str(other.path[-1]), str(kept.path[-1])
         name = _find_element(inner)
         if mine is _ABSENT:
@@ -103,11 +117,32 @@ def record_unused_template(draft: Draft, other: Replicas, kept: Replicas, *, mai
             draft.fields.mark_dropped(path, draft.reserved[name])
         elif is_relevant:
             where = format_path(path)
-            reason = f"{what}, but a TrainJob has one template for all nodes: make {where} equal in both"
-            draft.fields.mark_refused(path, reason)
+            advice = f"make {where} equal in both{_INIT_ADVICE if inner[:2] == ('spec', 'initContainers') else ''}"
+            draft.fields.mark_refused(path, f"{what}, but a TrainJob has one template for all nodes: {advice}")
         elif mine is not _ABSENT:
             draft.fields.mark_dropped(path, f"{what}; the value of the {kept_role} is used")
+    if labels:
+        draft.add_finding(
+            "labels",
+            f"{other.path[-1]} and {kept.path[-1]} differ in labels or annotations: {', '.join(labels)}.",
+            "The pods of a TrainJob have one template. A program outside the job may select pods by them.",
+            f"All pods have those of the {kept.path[-1]}. The pod with rank 0 has the label "
+            "batch.kubernetes.io/job-completion-index: 0.",
+        )
     draft.fields.mark_converted(old, "spec.trainer", f"the same as {format_path(new)}")
+
+
+def _is_read(key: str, *replicas: Replicas) -> bool:
+    """Return whether a label or annotation has an effect on the pod, or a part of the pod selects or reads it."""
+    return bool(_READ_BY_OTHERS.fullmatch(key)) or any(_mentions(one.template.get("spec"), key) for one in replicas)
+
+
+def _mentions(value: Any, key: str) -> bool:
+    if isinstance(value, Mapping):
+        return key in value or any(_mentions(inner, key) for inner in value.values())
+    if isinstance(value, list):
+        return any(_mentions(inner, key) for inner in value)
+    return value == key or (isinstance(value, str) and f"['{key}']" in value)
 
 
 def _find_element(inner: Path) -> str:
@@ -129,9 +164,10 @@ def _differences(mine: Any, theirs: Any, path: Path) -> Iterator[_Difference]:
     Lists of named objects are compared by name, in any order.
     """
     mine, theirs = _by_name(mine), _by_name(theirs)
-    if path[-1:] == ("env",) and isinstance(mine, Mapping) != isinstance(theirs, Mapping):
+    may_be_missing = path[-1:] == ("env",) or path in _MAPPINGS
+    if may_be_missing and isinstance(mine, Mapping) != isinstance(theirs, Mapping):
         # A container without variables lacks each variable of the other.
-        mine, theirs = ({} if env is _ABSENT or env == [] else env for env in (mine, theirs))
+        mine, theirs = ({} if one is _ABSENT or one == [] else one for one in (mine, theirs))
     if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
         for key in {**mine, **theirs}:
             yield from _differences(mine.get(key, _ABSENT), theirs.get(key, _ABSENT), (*path, key))

@@ -15,6 +15,10 @@ from trainjob.manifest import Dialect
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import EMPTY_VALUES, Path
 
+_EXIT_CODES = (
+    "ExitCode becomes a podFailurePolicy with the same codes for all containers; do not start the program with "
+    "torchrun, which exits with 1 for every exit code"
+)
 _PERMANENT_EXIT_CODES = list(range(1, 128))
 _QUEUE = "scheduling.volcano.sh/queue-name"
 _CONTROLLERS = {
@@ -86,17 +90,9 @@ def _exit_codes(draft: Draft, paths: Sequence[Path]) -> None:
     """
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": _PERMANENT_EXIT_CODES}}
     for number, path in enumerate(paths):
-        draft.add_part(path, ("pod", "spec", "restartPolicy"), "Never", patchable=False)
+        draft.add_part(path, ("pod", "spec", "restartPolicy"), "Never", patchable=False, reason=_EXIT_CODES)
         if number == 0:
             draft.add_part(path, ("job", "podFailurePolicy", "rules"), [rule], patchable=False)
-    draft.add_finding(
-        "exit-codes",
-        "restartPolicy is ExitCode: 1 to 127 end the job, 128 to 255 restart the pod.",
-        "A Job has no such policy. Its replacement does not distinguish the containers of a pod, and a restarted pod "
-        "has another name.",
-        "The Job of the runtime has restartPolicy Never and a podFailurePolicy with these exit codes. Start the "
-        "program without torchrun, which exits with 1 for every exit code of its processes.",
-    )
 
 
 def _deadline(draft: Draft, path: Path, seconds: Any) -> None:
@@ -166,14 +162,6 @@ def _scheduling(draft: Draft, path: Path, policy: Any) -> None:
             draft.add_part(where, ("runtime", "podGroupPolicy", "volcano"), {}, patchable=False)
         elif field == "scheduleTimeoutSeconds":
             _timeout(draft, where, value, policy)
-    draft.add_finding(
-        "gang",
-        "The job has a schedulingPolicy.",
-        "The Training Operator has one setting of gang scheduling for all jobs. With the Trainer, it is a setting of "
-        "the runtime, or of a Volcano queue.",
-        "If it has a queue or a timeout, the generated runtime has a podGroupPolicy, which needs Volcano or the "
-        "coscheduling plugin. Otherwise nothing: use a runtime with a podGroupPolicy, or Kueue.",
-    )
 
 
 def _timeout(draft: Draft, path: Path, seconds: Any, policy: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from trainjob.spec.manifest import API_VERSION
@@ -13,6 +14,8 @@ _MANAGER = "trainjob.dev/migrate"
 _ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 _FRAMEWORK = "trainer.kubeflow.org/framework"
 _BUILTIN_PRIORITY_CLASSES = ("system-cluster-critical", "system-node-critical")
+_QUANTITY_MAPS = ("limits", "requests", "overhead")
+_QUANTITIES = ("sizeLimit", "divisor")
 
 _Object = dict[str, Any]
 
@@ -30,7 +33,7 @@ def build_objects(draft: Draft) -> tuple[_Object, _Object | None]:
         else:
             draft.fields.mark_converted(part.path, f"spec.runtimePatches {_target(part)}", part.reason)
     if not draft.needs_runtime:
-        return _build_trainjob(draft, None, _patches(draft)), None
+        return _write_quantities(_build_trainjob(draft, None, _patches(draft))), None
     draft.add_finding(
         "runtime",
         f"The job needs a TrainingRuntime of its own, {draft.name}.",
@@ -40,7 +43,30 @@ def build_objects(draft: Draft) -> tuple[_Object, _Object | None]:
         "Apply the TrainingRuntime before the TrainJob. Similar jobs can share a runtime. Deleting the TrainJob does "
         "not delete it.",
     )
-    return _build_trainjob(draft, draft.name, {}), _runtime(draft)
+    return _write_quantities(_build_trainjob(draft, draft.name, {})), _write_quantities(_runtime(draft))
+
+
+def _write_quantities(value: Any) -> Any:
+    """Return a part of an object with its quantities as text.
+
+    A field of the CRDs that is an integer or a string refuses a number with a fraction, such as `cpu: 0.5`.
+    """
+    if isinstance(value, list):
+        return [_write_quantities(inner) for inner in value]
+    if not isinstance(value, Mapping):
+        return value
+    written = {}
+    for key, inner in value.items():
+        if key in _QUANTITY_MAPS and isinstance(inner, Mapping):
+            written[key] = {name: _to_text(amount) for name, amount in inner.items()}
+        else:
+            written[key] = _to_text(inner) if key in _QUANTITIES else _write_quantities(inner)
+    return written
+
+
+def _to_text(amount: Any) -> Any:
+    is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+    return format(Decimal(str(amount)).normalize(), "f") if is_number else amount
 
 
 def _build_trainjob(draft: Draft, runtime_name: str | None, patches: Mapping[str, Any]) -> _Object:

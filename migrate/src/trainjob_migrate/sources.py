@@ -12,6 +12,7 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec
 from trainjob.manifest.request_parser import is_v1_job
+from trainjob.spec.trainer_versions import find_version_problems
 from trainjob.spec.yaml_documents import SourceDocument, parse_yaml, split_documents
 from trainjob.status.nested_fields import get_str
 from trainjob_migrate.embedded_jobs import EmbeddedJob, find_embedded_jobs
@@ -97,6 +98,8 @@ def read_jobs(text: str, origin: str) -> Sources:
             if is_v1_job(thing):
                 source = SourceDocument(origin, line, document, place)
                 sources.jobs.append(FoundJob(inner, thing, document=source))
+            elif get_str(thing, "kind") == "TrainJob" and (problems := list(find_version_problems(thing))):
+                sources.read_errors.append(ReadError(inner, InvalidSpec(problems).message))
             elif thing is not None:
                 _add_embedded_jobs(sources, inner, thing, SourceDocument(origin, line, document, place))
     return sources

@@ -1,17 +1,10 @@
-"""Recognition of templates whose placeholders have not been replaced."""
+"""Advice about templates whose placeholders have not been replaced."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-# ${NAME} and $NAME of shells and envsubst, {{ NAME }} of Helm and Jinja, <text> of examples.
-_PLACEHOLDER = re.compile(r"\$\{[\w.]+\}|\{\{.*?\}\}|\$\w+|<[^<>\n]+>")
-
-
-def find_placeholders(value: Any) -> list[str]:
-    """Return the placeholders in a value."""
-    return _PLACEHOLDER.findall(value) if isinstance(value, str) else []
+from trainjob.spec.placeholders import find_placeholders
 
 
 def describe_placeholder(value: Any) -> str:

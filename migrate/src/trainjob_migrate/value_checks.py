@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
 
+from trainjob.spec.placeholders import find_placeholders
+from trainjob.status.nested_fields import get_list, get_str
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
-from trainjob_migrate.templates import describe_placeholder, find_placeholders
+from trainjob_migrate.templates import describe_placeholder
 
 _STRING = "it must be a string: put it in quotes"
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -38,6 +40,7 @@ def check_values(draft: Draft, path: Path, template: Mapping[str, Any]) -> None:
         template: the pod template.
     """
     spec = template.get("spec")
+    volumes = {get_str(one, "name") for one in get_list(spec, "volumes")} | draft.added_volumes
     _check_names(draft, (*path, "spec"), spec)
     report_placeholders(draft, path, template)
     for field in ("containers", "initContainers"):
@@ -46,6 +49,7 @@ def check_values(draft: Draft, path: Path, template: Mapping[str, Any]) -> None:
             if isinstance(container, Mapping):
                 where = (*path, "spec", field, number)
                 _check_words(draft, where, container)
+                _check_mounts(draft, where, container, volumes)
                 _check_each_name(draft, (*where, "ports"), container.get("ports"), _PORT_NAME, _PORT_NAME_RULE)
                 _check_variables(draft, (*where, "env"), container.get("env"))
                 _check_quantities(draft, (*where, "resources"), container.get("resources"))
@@ -87,6 +91,14 @@ def _check_each_name(draft: Draft, path: Path, named: Any, pattern: re.Pattern[s
         name = one.get("name") if isinstance(one, Mapping) else None
         if isinstance(name, str) and name and not pattern.fullmatch(name):
             draft.fields.mark_refused((*path, number, "name"), f"{rule}{describe_placeholder(name)}")
+
+
+def _check_mounts(draft: Draft, path: Path, container: Mapping[str, Any], volumes: Collection[str]) -> None:
+    for field in ("volumeMounts", "volumeDevices"):
+        for number, mount in enumerate(get_list(container, field)):
+            if (name := get_str(mount, "name")) not in volumes:
+                reason = f"the pod has no volume {name}, or only the old operator adds it: remove it, or add the volume"
+                draft.fields.mark_refused((*path, field, number), reason)
 
 
 def _check_words(draft: Draft, path: Path, container: Mapping[str, Any]) -> None:

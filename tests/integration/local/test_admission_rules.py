@@ -6,7 +6,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from trainjob_local import defaults, trainjob_admission
+from tests.support.trainjobs import torch_runtime
+from trainjob_local import defaults, runtime_admission, trainjob_admission
 from trainjob_local.apiserver import Registry, StatusError
 from trainjob_local.runtimes import stock_runtimes
 
@@ -32,6 +33,7 @@ def registry(clock):
     registry = Registry(clock=clock)
     defaults.register_defaults(registry)
     trainjob_admission.register_webhooks(registry, clock=clock)
+    runtime_admission.register_webhooks(registry)
     for runtime in stock_runtimes():
         registry.create("clustertrainingruntimes", runtime)
     yield registry
@@ -50,6 +52,23 @@ def test_a_job_of_a_deleted_runtime_can_be_deleted_but_not_changed(registry):
     with pytest.raises(StatusError, match="not found"):
         registry.patch("trainjobs", "r1", {"spec": {"suspend": True}}, "default")
     registry.delete("trainjobs", "r1", "default")
+
+
+@pytest.mark.parametrize(("policy", "noun"), [("mpi", "MPI"), ("flux", "Flux")])
+@pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
+def test_runtimes_of_mpi_and_flux_are_refused(registry, kind, policy, noun):
+    """Their TrainJobs would run wrongly: MPI without a hostfile, and with as many launchers as nodes."""
+    runtime, plural, namespace = torch_runtime(kind=kind), f"{kind.lower()}s", "default" * (kind == "TrainingRuntime")
+    runtime["spec"]["mlPolicy"] = {"numNodes": 2, policy: {}}
+    runtime["metadata"]["labels"]["trainer.kubeflow.org/webhook-validation"] = "disabled"
+    with pytest.raises(StatusError) as refused:
+        registry.create(plural, runtime, namespace)
+    text = f"spec.mlPolicy.{policy}: Forbidden: the laptop cluster runs no {noun}: use a real cluster"
+    assert (refused.value.code, refused.value.message.endswith(f"denied the request: {text}")) == (403, True)
+    created = registry.create(plural, torch_runtime(kind=kind), namespace)
+    with pytest.raises(StatusError, match=f"the laptop cluster runs no {noun}"):
+        registry.patch(plural, "own", {"spec": {"mlPolicy": {"torch": None, policy: {}}}}, namespace)
+    assert registry.get(plural, "own", namespace)["spec"] == created["spec"]
 
 
 # -- defaults of the API server and of JobSet's webhooks --------------------------------------------------------------

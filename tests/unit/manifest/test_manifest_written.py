@@ -76,6 +76,55 @@ spec: {template: {}}
 """
 
 
+DRAFT = """apiVersion: kubeflow.org/v2alpha1
+kind: TrainJob
+spec:
+  runtimeRef: {name: torch-distributed}
+  modelConfig: {input: {storageUri: "hf://a/b"}}
+  datasetConfig: {storageUri: "hf://a/c"}
+"""
+LIST = """
+apiVersion: v1
+kind: List
+items:
+  - apiVersion: trainer.kubeflow.org/v1alpha1
+    kind: TrainingRuntime
+    metadata: {name: own}
+    spec: {template: {}}
+  - apiVersion: trainer.kubeflow.org/v1alpha1
+    kind: TrainJob
+    metadata: {name: tune}
+    spec: {runtimeRef: {name: own}}
+"""
+
+
+@pytest.mark.parametrize("kind", ["List", "TrainJobList"])
+def test_the_items_of_a_list_are_documents(kind):
+    text = LIST.replace("kind: List", f"kind: {kind}")
+    found = parse_documents(f"{text}---{MANIFEST}", "file.yaml")
+    assert [runtime["metadata"]["name"] for runtime in found.runtimes] == ["own"]
+    assert [request.name for request in found.requests] == ["tune", "tune"]
+    assert [source.locate("metadata.name") for source in found.sources] == ["file.yaml:11", "file.yaml:16"]
+    wrong = parse_problems(text.replace("{runtimeRef: {name: own}}", "{}"))
+    assert wrong == [f"file.yaml:12: spec.runtimeRef.name | None | {RUNTIME_RULE}"]
+    assert parse_problems("kind: List\nitems: []")[0].startswith("file.yaml | empty | write a TrainJob")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "placeholder"),
+    [
+        ("apiVersion: a\nkind: TrainJob\nspec: {trainer: {numNodes: {{ .Values.nodes }}}}", 3, "{{ .Values.nodes }}"),
+        ("{% if a %}\nkind: TrainJob\n{% endif %}", 1, "{% if a %}"),
+    ],
+)
+def test_a_template_is_named_as_such(text, line, placeholder):
+    [problem] = parse_problems(text)
+    assert f"; {placeholder} in line {line} seems to be a placeholder: render the template first" in problem
+
+
+RUNTIME_RULE = "it must name a training runtime, such as torch-distributed"
+
+
 def test_training_runtimes_are_no_requests_and_a_name_does_not_apply_to_them():
     found = parse_documents(f"{RUNTIME}---{MANIFEST}", "file.yaml", name="mine")
     assert [runtime["metadata"]["name"] for runtime in found.runtimes] == ["own"]
@@ -108,11 +157,26 @@ def test_the_example_file_in_the_docs_is_valid():
         ("kind: PyTorchJob\napiVersion: kubeflow.org/v1", "file.yaml:1: kind | 'PyTorchJob' | it is a job of the"),
         ("kind: Pod", "file.yaml:1: apiVersion | None | it must be trainer.kubeflow.org/v1alpha1"),
         ("step: TrainJob\nkept: 2026-11-22", "file.yaml:2: kept | '2026-11-22' | there is no field 'kept'"),
-        (RUNTIME, "file.yaml | training runtimes alone | write a TrainJob as for kubectl"),
+        (RUNTIME, "file.yaml | training runtimes alone | apply them with `kubectl apply -f FILE`, or add a TrainJob"),
         (RUNTIME.replace("name: own", "uid: u"), "file.yaml:4: metadata.name | None | a training runtime must have a "),
         (RUNTIME.replace("{name: own}", "{name: own, uid: u}"), "file.yaml:4: metadata.uid | 'u' | a new training "),
         (RUNTIME.replace("{template: {}}", "3"), "file.yaml:5: spec | 3 | it must be a mapping"),
-        ("kind: TrainingRuntime", "file.yaml:1: apiVersion | None | it must be trainer.kubeflow.org/v1alpha1"),
+        ("kind: TrainingRuntime", "file.yaml:1: apiVersion | None | TrainingRuntimes have apiVersion trainer.kubeflow"),
+        (RUNTIME.replace("trainer.kubeflow.org", "kubeflow.org"), "file.yaml:2: apiVersion | 'kubeflow.org/v1alpha1' "),
+        (DRAFT, "file.yaml:1: apiVersion | 'kubeflow.org/v2alpha1' | TrainJobs have apiVersion trainer.kubeflow.org/v"),
+        (DRAFT, "file.yaml:5: spec.modelConfig | a dict | no released Trainer has this field in "),
+        (DRAFT, "file.yaml:6: spec.datasetConfig | a dict | no released Trainer has this field "),
+        ("apiVersion: trainer.kubeflow.org/v1beta1\nkind: TrainJob", "file.yaml:1: apiVersion | 'trainer.kubeflow.org"),
+        (MANIFEST.replace("spec: {", "").replace("}}", "}"), "file.yaml:5: runtimeRef | a dict | it belongs below spe"),
+        (MANIFEST.replace("metadata: {name: tune}", "name: a"), "file.yaml:4: name | 'a' | it belongs below metadata"),
+        (MANIFEST.replace("{runtimeRef", "{numNodes: 2, runtimeRef"), "file.yaml:5: spec.numNodes | 2 | it belongs be"),
+        (MANIFEST.replace("name: tune", "name: <NAME>"), "file.yaml:4: metadata.name | '<NAME>' | <NAME> seems to be "),
+        (MANIFEST.replace("torch-distributed", "'${FRAME}-1'"), "file.yaml:5: spec.runtimeRef.name | '${FRAME}-1' | $"),
+        (MANIFEST.replace("tune", "'{{ name }}'"), "file.yaml:4: metadata.name | '{{ name }}' | {{ name }} seems to b"),
+        (
+            MANIFEST.replace("}}", "}, trainer: {image: 'a:${TAG}'}}"),
+            "file.yaml:5: spec.trainer.image | 'a:${TAG}' | ${TAG} seems to be a placeholder: replace it",
+        ),
         (f"{STEP}---\nstep: [", "file.yaml:13 | 'a text of 11 characters' | it must be YAML or JSON: "),
         ("step: TrainJob\nenv: {HF_TOKEN: hf_abc}", "file.yaml:2: env | *** | there is no field 'env' in T"),
     ],

@@ -110,6 +110,33 @@ def test_a_host_with_the_name_in_the_manifest_is_refused():
     assert "write $(JOBSET_NAME)-node-0-1.$(JOBSET_NAME)" in problem.allowed
 
 
+@pytest.mark.parametrize("name", ["MASTER_ADDR", "SCHEDULER_HOST", "RDZV_ENDPOINT", "API_URL", "SERVER", "MASTER"])
+def test_the_name_in_the_manifest_as_the_value_of_a_host_is_refused(name):
+    """The JobSet has a headless Service with the TrainJob's final name."""
+    sidecar = {"name": "log", "env": [{"name": name, "value": "tune"}]}
+    jobs = [{"name": "node", "template": {"spec": {"template": {"spec": {"containers": [sidecar]}}}}}]
+    patch = {"manager": "a.org/b", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+    in_trainer, in_patch = job_with_env("tune"), job_with_env("other")
+    in_trainer["spec"]["trainer"]["env"][0]["name"] = name
+    in_patch["spec"]["runtimePatches"] = [patch]
+    for given, field in (
+        (in_trainer, "manifest.spec.trainer.env[0].value"),
+        (
+            in_patch,
+            "manifest.spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].template.spec.",
+        ),
+    ):
+        with pytest.raises(InvalidSpec) as raised:
+            TrainJobManifest(manifest=given)
+        [problem] = raised.value.problems
+        assert (problem.field.startswith(field), problem.value) == (True, "'tune'")
+        assert "write $(JOBSET_NAME), and before it in env the variable JOBSET_NAME" in problem.allowed
+
+
+def test_the_name_in_the_manifest_as_another_value_is_accepted():
+    assert TrainJobManifest(manifest=job_with_env("tune")).name == "tune"
+
+
 @pytest.mark.parametrize(
     "value",
     ["$(JOBSET_NAME)-node-0-1.$(JOBSET_NAME)", "data-tune-node-0-1.tune", "tune-node-0-1.tuned", "tune-node.tune"],

@@ -21,8 +21,8 @@ def test_the_published_examples_of_each_kind_are_cases():
     published = [name for name, path in CASES.items() if path.read_text("utf-8").startswith("# kubeflow/")]
     assert len(published) >= 45
     assert {kind: kinds.count(kind) for kind in kinds} == {
-        "PyTorchJob": 30,
-        "MPIJob": 12,
+        "PyTorchJob": 31,
+        "MPIJob": 13,
         "XGBoostJob": 9,
         "JAXJob": 5,
         "TFJob": 1,

@@ -151,27 +151,22 @@ def waiting_workflow(**step):
 )
 def test_other_texts_of_the_object_that_refer_to_the_job_are_reported(step):
     [job] = convert_text(waiting_workflow(**step)).jobs
-    [finding] = [one for one in job.conversion.findings if one.topic in ("api", "labels")]
-    assert finding.what.startswith("spec.templates[1].")
+    [finding] = [one for one in job.conversion.findings if one.topic == "names"]
+    assert finding.what.startswith("Names of v1 are used: spec.templates[1].")
 
 
 @pytest.mark.parametrize("step", [{}, {"template": "mpijob"}, {"container": {"args": ["submit-pytorchjob"]}}])
 def test_names_and_the_job_itself_are_no_references(step):
     document = waiting_workflow(**step) | {"status": {"stored": "pytorchjob/mnist"}}
     [job] = convert_text(document).jobs
-    assert not [one for one in job.conversion.findings if one.topic in ("api", "labels")]
+    assert not [one for one in job.conversion.findings if one.topic == "names"]
 
 
-def test_the_loss_of_comments_in_a_text_is_reported():
-    text = yaml.safe_dump(pytorch_job(command=["sh", "-c", "SCRIPT"]))
-    [line] = {line for line in text.splitlines() if line.endswith("- SCRIPT")}  # of Master and Worker
-    indent = " " * (line.index("-") + 2)
-    script = f"{line.removesuffix('SCRIPT')}|\n{indent}# a script's own comment\n{indent}torchrun t.py"
-    text = text.replace(line, script)
-    [kept, lost] = convert_text(config_map(text), config_map(f"# PLACEHOLDER\n{text}")).jobs
-    assert [one.topic for one in kept.conversion.findings].count("comments") == 0
-    [finding] = [one for one in lost.conversion.findings if one.topic == "comments"]
-    assert 'data["job.yaml"] document 1 has a comment in its line 1.' in finding.what
+def test_the_loss_of_comments_of_a_text_is_reported():
+    [in_text] = convert_text(config_map(yaml.safe_dump(JOB))).jobs
+    [as_part] = convert_text(owner("Whatever", "v1", spec={"job": JOB})).jobs
+    done = [one.conversion.findings[0].done for one in (in_text, as_part)]
+    assert ["Comments of the text are lost" in one for one in done] == [True, False]
 
 
 def test_unnamed_jobs_of_an_object_have_runtimes_of_different_names():

@@ -133,3 +133,62 @@ def test_a_variable_of_the_job_with_the_same_name_is_refused():
     assert [record.path for record in found.blockers] == [
         "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].env[0]"
     ]
+
+
+# -- the MPI Operator's headless Service, which has the name of the job ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "new"),
+    [
+        ("MASTER_ADDR", "weather", "NAME"),
+        ("MASTER_ADDR", "weather:12355", "NAME:12355"),
+        ("RDZV_ENDPOINT", "tcp://weather:29500", "tcp://NAME:29500"),
+        ("SCHEDULER_URL", "http://weather.team.svc.cluster.local/a", "http://NAME.team.svc.cluster.local/a"),
+        ("DB_HOST", "weather-db", "weather-db"),
+        ("DB_HOST", "weather.example.org", "weather.example.org"),
+        ("DATA_URL", "s3://bucket/weather", "s3://bucket/weather"),
+    ],
+)
+def test_the_own_service_in_a_variable_for_a_host_follows_the_name(name, value, new):
+    for role in ("launcher", "worker"):
+        found = convert(mpi_job(**{role: {"env": [{"name": name, "value": value}], "command": ["a"]}}))
+        _, variables = expand(pod_specs(found)["node" if role == "worker" else role]["containers"][0])
+        assert variables[name] == new.replace("NAME", FINAL_NAME)
+        assert ("hosts" in {finding.topic for finding in found.findings}) is (value != new)
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"env": [{"name": "JOB", "value": "weather"}]},
+        {"env": [{"name": "PEERS", "value": "tcp://weather:1"}]},
+        {"command": ["mpirun", "--master_addr", "weather", "a"]},
+        {"command": ["mpirun", "a"], "args": ["--rdzv-endpoint=weather:29500"]},
+        {"command": ["sh", "-c", "export MASTER_ADDR=weather && mpirun a"]},
+        {"command": ["sh", "-c", "curl http://weather.team.svc:80 && mpirun a"]},
+    ],
+)
+def test_the_own_service_elsewhere_is_reported(container):
+    found = convert(mpi_job(launcher=container))
+    [finding] = [one for one in found.findings if one.topic == "hosts"]
+    assert "weather may be the job's own Service" in finding.what
+    assert "$(JOBSET_NAME)" in finding.done
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"command": ["mpirun", "weather", "--name", "weather", "/weather", "weather.py"]},
+        {"env": [{"name": "OUT", "value": "/data/weather"}, {"name": "MASTER_ADDR", "value": "weather-db"}]},
+    ],
+)
+def test_the_name_of_a_program_or_file_is_no_host(container):
+    assert "hosts" not in {finding.topic for finding in convert(mpi_job(launcher=container)).findings}
+
+
+def test_the_own_name_is_no_host_of_other_kinds():
+    job = pytorch_job(name="mnist", command=["torchrun", "t.py"], env=[{"name": "DATA_HOST", "value": "mnist"}])
+    found = convert(job)
+    assert "hosts" not in {finding.topic for finding in found.findings}
+    assert {"name": "DATA_HOST", "value": "mnist"} in found.train_job["spec"]["trainer"]["env"]

@@ -71,8 +71,9 @@ def test_a_launcher_that_trains_is_one_of_the_nodes():
     found = convert(mpi_job(runLauncherAsWorker=True))
     assert found.runtime["spec"]["mlPolicy"]["mpi"]["runLauncherAsNode"] is True
     assert found.train_job["spec"]["trainer"]["numNodes"] == 3
-    topics = [finding.topic for finding in found.findings]
-    assert ("launcher" in topics, "ranks" in topics) == (False, True)
+    assert "launcher" not in [finding.topic for finding in found.findings]
+    [record] = [one for one in found.fields if one.path == "spec.runLauncherAsWorker"]
+    assert record.reason == "rank 0 is on the first node: the launcher is the last host"
 
 
 @pytest.mark.parametrize("limits", [{"nvidia.com/gpu": 1}, {"nvidia.com/mig-1g.5gb": 1}])
@@ -117,8 +118,8 @@ def test_launcher_and_workers_have_their_own_pods_and_the_launcher_sees_no_gpus(
     )
     launcher, node = pod_specs(found)["launcher"], pod_specs(found)["node"]
     assert (launcher["nodeSelector"], node["nodeSelector"]) == ({"pool": "cpu"}, {"pool": "gpu"})
-    assert launcher["containers"][0]["resources"] == {"limits": {"cpu": 1}}
-    assert node["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert launcher["containers"][0]["resources"] == {"limits": {"cpu": "1"}}
+    assert node["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "1"}}
     assert {"name": "d", "mountPath": "/d"} in node["containers"][0]["volumeMounts"]
     assert {one["name"]: one["value"] for one in launcher["containers"][0]["env"]} == {
         "K_MPI_JOB_ROLE": "launcher",
@@ -230,8 +231,8 @@ def test_the_host_of_the_launcher_is_replaced():
 def test_a_name_that_may_be_a_host_is_a_finding(name):
     found = convert(mpi_job(launcher={"command": ["sh", "-c", f"nslookup {name} && mpirun /weather"]}))
     assert name in found.train_job["spec"]["trainer"]["command"][2]
-    [finding] = (one for one in found.findings if one.topic == "hosts")
-    assert finding.what.startswith(name)
+    [finding] = (one for one in found.findings if one.topic == "names")
+    assert f": nslookup {name} &&" in finding.what
 
 
 def test_variables_of_v1_workers_are_a_finding_because_ssh_does_not_pass_them():

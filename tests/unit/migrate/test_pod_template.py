@@ -165,7 +165,7 @@ IGNORED = ("creationTimestamp", "restartPolicy", "ports", "imagePullPolicy", "te
 TEMPLATE_LEAVES = [
     leaf
     for leaf in iterate_leaves(every_field()["spec"]["pytorchReplicaSpecs"]["Worker"]["template"])
-    if not set(leaf) & set(IGNORED)
+    if not set(leaf) & set(IGNORED) and "labels" not in leaf  # see test_labels_of_the_role_are_those_of_the_worker
 ]
 
 
@@ -258,16 +258,16 @@ def test_irrelevant_differences_use_the_values_of_the_worker():
 
 
 def ports_findings(job):
-    return [finding for finding in convert(job).findings if finding.topic == "ports"]
+    return [finding for finding in convert(job).findings if finding.topic == "names"]
 
 
 def test_ports_beside_the_rendezvous_have_a_finding():
     ports = [{"containerPort": 23456, "name": "pytorchjob-port"}, {"containerPort": 5001, "name": "manager"}]
     more = [{"containerPort": 5002}]
     [finding] = ports_findings(pytorch_job(command=["torchrun", "t.py"], ports=ports + more))
-    assert "5001 (manager), 5002" in finding.what
-    assert "mnist-master-0" in finding.why
-    assert "mnist-node-0-INDEX.mnist" in finding.done
+    container = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"
+    assert f"{container}.ports[1].containerPort: 5001; {container}.ports[2].containerPort: 5002." in finding.what
+    assert "one headless Service for all of them" in finding.why
 
 
 @pytest.mark.parametrize(("name", "number"), [("pytorchjob-port", 7), ("a", 23456)])

@@ -258,7 +258,7 @@ def test_other_documents_are_errors(name):
         convert(NO_JOBS[name])
 
 
-@pytest.mark.parametrize("kind", ["TFJob", "PaddleJob", "MXJob"])
+@pytest.mark.parametrize("kind", ["PaddleJob", "MXJob"])
 @pytest.mark.parametrize("version", ["v1", "v1alpha1", "v1beta2"])
 def test_unsupported_kinds_are_refused_with_a_reason_in_every_version(kind, version):
     found = convert({**pytorch_job(), "kind": kind, "apiVersion": f"kubeflow.org/{version}"})
@@ -283,3 +283,63 @@ def test_the_source_is_not_changed_and_results_are_equal(dialect, launch):
     assert first == second
     first.train_job["spec"]["trainer"]["env"].clear()
     assert second.train_job["spec"]["trainer"]["env"]
+
+
+# -- labels and annotations that only name the role --------------------------------------------------------------------
+
+
+def job_with_metadata(master, worker, **pod):
+    job = pytorch_job(workers=3, command=["torchrun", "t.py"], pod=pod)
+    for role, metadata in (("Master", master), ("Worker", worker)):
+        job["spec"]["pytorchReplicaSpecs"][role]["template"]["metadata"] = metadata
+    return job
+
+
+def test_labels_of_the_role_are_those_of_the_worker():
+    master = {
+        "labels": {"app": "llm", "role": "master", "training.kubeflow.org/x": "a"},
+        "annotations": {"prometheus.io/scrape": "true"},
+    }
+    found = convert(job_with_metadata(master, {"labels": {"app": "llm", "role": "worker", "app.kubernetes.io/x": "y"}}))
+    assert found.blockers == ()
+    [patch] = found.train_job["spec"]["runtimePatches"]
+    [job] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert job["template"]["spec"]["template"]["metadata"] == {
+        "labels": {"app": "llm", "role": "worker", "app.kubernetes.io/x": "y"}
+    }
+    [finding] = [one for one in found.findings if one.topic == "labels"]
+    assert "role, app.kubernetes.io/x, prometheus.io/scrape" in finding.what
+    dropped = {record.path for record in found.fields if record.result is FieldResult.DROPPED}
+    where = "spec.pytorchReplicaSpecs.Master.template.metadata"
+    assert {f"{where}.labels.role", f'{where}.annotations["prometheus.io/scrape"]'} <= dropped
+
+
+@pytest.mark.parametrize(
+    ("metadata", "pod"),
+    [
+        ({"labels": {"role": "master"}}, {"affinity": {"podAffinity": {"matchLabels": {"role": "master"}}}}),
+        ({"labels": {"role": "m"}}, {"topologySpreadConstraints": [{"matchLabelKeys": ["role"]}]}),
+        (
+            {"labels": {"role": "m"}},
+            {"volumes": [{"name": "a", "downwardAPI": {"items": [{"fieldPath": "metadata.labels['role']"}]}}]},
+        ),
+        ({"annotations": {"k8s.v1.cni.cncf.io/networks": "vf"}}, {}),
+        ({"annotations": {"sidecar.istio.io/inject": "false"}}, {}),
+        ({"labels": {"sidecar.istio.io/inject": "false"}}, {}),
+        ({"annotations": {"kubernetes.io/egress-bandwidth": "1M"}}, {}),
+    ],
+)
+def test_labels_that_something_reads_are_refused(metadata, pod):
+    found = convert(job_with_metadata(metadata, {}, **pod))
+    [blocker] = found.blockers
+    assert blocker.path.startswith("spec.pytorchReplicaSpecs.Master.template.metadata.")
+    assert "equal in both" in blocker.reason
+
+
+def test_an_init_container_of_one_role_gets_the_advice_to_test_the_rank():
+    job = pytorch_job(command=["torchrun", "t.py"])
+    spec = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    spec["initContainers"] = [{"name": "clean", "image": "b:1", "command": ["sh", "-c", "rm -rf /outputs/*"]}]
+    [blocker] = convert(job).blockers
+    assert "the Worker has none" in blocker.reason
+    assert "test JOB_COMPLETION_INDEX in it, which is 0 on the first node" in blocker.reason

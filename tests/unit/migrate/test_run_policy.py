@@ -61,7 +61,8 @@ def test_exit_code_becomes_a_pod_failure_policy():
     assert rule == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": list(range(1, 128))}}
     assert pod_template(found)["spec"]["restartPolicy"] == "Never"
     assert job_spec(found)["backoffLimit"] == 3
-    assert "exit-codes" in topics(found)
+    [record] = [one for one in found.fields if one.path == "spec.pytorchReplicaSpecs.Worker.restartPolicy"]
+    assert "torchrun, which exits with 1" in record.reason
 
 
 def test_always_is_refused():
@@ -118,10 +119,9 @@ def test_a_schedule_timeout_becomes_a_coscheduling_policy():
     assert pod_template(found)["spec"]["priorityClassName"] == "high"
 
 
-def test_a_gang_without_a_queue_has_a_finding():
+def test_a_gang_without_a_queue_has_no_runtime():
     found = convert(with_policy(schedulingPolicy={"minAvailable": 2, "minResources": {"cpu": "2"}}))
-    assert found.runtime is None
-    assert "gang" in topics(found)
+    assert (found.runtime, found.blockers) == (None, ())
 
 
 def test_an_empty_policy_has_no_effect():

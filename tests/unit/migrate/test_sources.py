@@ -194,3 +194,13 @@ def test_a_job_of_a_cluster_has_no_lines_in_json():
     sources = Sources(jobs=[FoundJob("cluster default", job)])
     [job] = convert_all(sources, dialect=Dialect.V2_2, launch=Launch.ENVIRONMENT).to_dict()["jobs"]
     assert {record["location"] for record in job["blockers"]} == {"cluster default"}
+
+
+def test_a_trainjob_of_a_draft_is_reported_with_what_to_write():
+    """`trainjob submit` sends it here, if the message of either names only the other."""
+    draft = "apiVersion: kubeflow.org/v2alpha1\nkind: TrainJob\nmetadata: {name: a}\nspec: {datasetConfig: {}}\n"
+    [error] = read_jobs(draft, "a.yaml").read_errors
+    assert "TrainJobs have apiVersion trainer.kubeflow.org/v1alpha1" in error.reason
+    assert "write spec.initializer.dataset" in error.reason
+    current = draft.replace("kubeflow.org/v2alpha1", "trainer.kubeflow.org/v1alpha1").replace("datasetConfig: {}", "")
+    assert read_jobs(current, "a.yaml").skipped == {"TrainJob": 1}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.migrate.expected_results import load_source
 from tests.unit.migrate.test_mpi_jobs import mpi_job
 from tests.unit.migrate.test_peer_jobs import xgboost_job
-from tests.unit.migrate.test_v1_behavior import with_container
+from tests.unit.migrate.test_v1_names import with_container
 from tests.unit.migrate.v1_jobs import pytorch_job, with_spec
 from trainjob_migrate import convert
+from trainjob_migrate.field_records import get_value, iterate_leaves
 
 CONTAINER = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"
 
@@ -261,3 +263,18 @@ def test_variables_of_a_program_are_no_placeholders():
     pod = {"volumes": [{"name": "d", "emptyDir": {}}]}
     command = ["sh", "-c", "torchrun ${SCRIPT} < $INPUT > out"]
     assert not placeholders(pytorch_job(command=command, env=env, volumeMounts=mounts, pod=pod))
+
+
+@pytest.mark.parametrize("case", ["pytorch/half-a-cpu", "mpi/half-a-cpu"])
+def test_quantities_are_written_as_text(case):
+    """The API server refuses a number with a fraction in a field that is an integer or a string."""
+    conversion = convert(load_source(case))
+    written = {"runtime": conversion.runtime, "train_job": conversion.train_job}
+    numbers = [leaf for leaf in iterate_leaves(written) if isinstance(get_value(written, leaf), float)]
+    assert (numbers, conversion.blockers) == ([], ())
+
+
+@pytest.mark.parametrize(("given", "text"), [(0.5, "0.5"), (1e-05, "0.00001"), (1.5e10, "15000000000"), (2, "2")])
+def test_the_text_of_a_quantity_has_no_exponent(given, text):
+    job = pytorch_job(resources={"limits": {"cpu": given}})
+    assert convert(job).train_job["spec"]["trainer"]["resourcesPerNode"]["limits"] == {"cpu": text}

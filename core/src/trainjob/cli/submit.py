@@ -14,7 +14,7 @@ from trainjob.cli.request_file import FileContent
 from trainjob.cli.runtime_files import APPLY_RUNTIMES, create_runtimes
 from trainjob.lifecycle import submit as submit_one
 from trainjob.lifecycle.prepared_job import preview_manifest
-from trainjob.manifest import Dialect, build_trainjob
+from trainjob.manifest import Dialect, adapt_manifest, build_trainjob
 from trainjob.manifest.review import summarize_manifest
 from trainjob.manifest.runtime_documents import set_namespace
 
@@ -108,7 +108,8 @@ def preview_file(content: FileContent, namespace: str, dialect: Dialect | None) 
     """
     if dialect:
         prepared = [one.prepare(namespace) for one in content.requests]
-        return [build_trainjob(each.job, **each.build_metadata(1), dialect=dialect) for each in prepared]
+        built = [build_trainjob(each.job, **each.build_metadata(1), dialect=dialect) for each in prepared]
+        return [adapt_manifest(each, dialect) for each in built]
     with terminal.open_cluster() as cluster:
         for runtime in content.runtimes:
             cluster.runtimes.assume(set_namespace(runtime, namespace, cluster.namespace))

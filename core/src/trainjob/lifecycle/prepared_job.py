@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from trainjob.lifecycle.resubmission import Resubmission
 from trainjob.lifecycle.runtime_checks import check_runtime
 from trainjob.manifest import (
     Dialect,
+    adapt_manifest,
     add_env,
     build_trainjob,
     detect_dialect,
@@ -215,15 +216,27 @@ def build_manifest(
     read_dialect = read_dialect or requires_newest_dialect(job)
     fields = cluster.trainjob_spec_fields() if read_dialect else cluster.known_spec_fields
     try:
-        manifest = build_trainjob(job, **metadata, dialect=detect_dialect(fields))
+        manifest = _build_for(fields, job, metadata)
     except InvalidSpec:  # the Trainer may have been upgraded since this process read its fields
         if (current := cluster.trainjob_spec_fields(fresh=True)) == fields:
             raise
-        fields, manifest = current, build_trainjob(job, **metadata, dialect=detect_dialect(current))
+        fields, manifest = current, _build_for(current, job, metadata)
     if claim := get_required_claim(job, detect_dialect(fields)):
         _check_claim(cluster, claim, metadata["namespace"], detect_dialect(fields))
     check_runtime(cluster, job, manifest)
     return manifest
+
+
+def _build_for(
+    fields: Collection[str], job: TrainJob | TrainJobManifest, metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Build the manifest for the Trainer that has these fields; empty if they are not known.
+
+    A manifest is then sent as written, and the API server refuses fields of other versions.
+    """
+    dialect = detect_dialect(fields)
+    manifest = build_trainjob(job, **metadata, dialect=dialect)
+    return adapt_manifest(manifest, dialect) if fields and isinstance(job, TrainJobManifest) else manifest
 
 
 def _select_namespace(job: TrainJob | TrainJobManifest, requested: str) -> str:

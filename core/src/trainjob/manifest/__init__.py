@@ -1,6 +1,7 @@
 """Pure functions that build the TrainJob to send from a request."""
 
 from trainjob.manifest import labels
+from trainjob.manifest.adaptation import adapt_manifest
 from trainjob.manifest.additions import add_env
 from trainjob.manifest.build import build_trainjob
 from trainjob.manifest.compatibility import get_required_claim, list_unsupported_features, requires_newest_dialect
@@ -11,6 +12,7 @@ from trainjob.manifest.training_identity import training_hash, weight_fields
 
 __all__ = [
     "Dialect",
+    "adapt_manifest",
     "add_env",
     "build_trainjob",
     "detect_dialect",

@@ -11,9 +11,9 @@ from typing import Any
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec.base import invalid_field
 from trainjob.spec.credential_checks import check_document
-from trainjob.spec.manifest import API_VERSION
 from trainjob.spec.redaction import redact
 from trainjob.spec.resources import parse_quantity
+from trainjob.spec.trainer_versions import find_version_problems
 
 RUNTIME_KINDS = ("TrainingRuntime", "ClusterTrainingRuntime")
 """Kinds of the documents that are training runtimes."""
@@ -27,8 +27,8 @@ def validate_runtime(document: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidSpec: the document breaks a rule.
     """
-    if document.get("apiVersion") != API_VERSION:
-        raise invalid_field("apiVersion", document.get("apiVersion"), f"it must be {API_VERSION}")
+    if problems := list(find_version_problems(document)):
+        raise InvalidSpec(problems)
     metadata = document.get("metadata")
     if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str):
         raise invalid_field("metadata.name", None, "a training runtime must have a name")

@@ -16,7 +16,6 @@ from trainjob.spec.initializers import Initializer
 from trainjob.spec.model_check import ModelCheck
 from trainjob.spec.queue import Queue
 from trainjob.spec.resources import Runtime, RuntimeField
-from trainjob.spec.sdk_options import apply_options
 from trainjob.spec.tracking import Tracking, needs_workspace
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 from trainjob.spec.volumes import WorkspaceField, check_workspace_is_free
@@ -102,8 +101,10 @@ class TrainJob(BaseRequest):
     @model_validator(mode="before")
     @classmethod
     def _apply_options(cls, fields: Any) -> Any:
-        if not isinstance(fields, Mapping):
+        if not isinstance(fields, Mapping) or fields.keys() <= cls.model_fields.keys() - {"options"}:
             return fields
+        from trainjob.spec.sdk_options import apply_options  # only here: few DAGs need it when they are parsed
+
         return apply_options(fields, [*CustomTrainerContainer.model_fields])
 
     @model_validator(mode="after")

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
-from trainjob.errors import InvalidSpec
+from trainjob.errors import InvalidSpec, Problem, ProblemKind
 from trainjob.spec.base import invalid_field, iterate_texts, to_json_value
 from trainjob.spec.base_request import WaitSettings
 from trainjob.spec.credential_checks import check_document
 from trainjob.spec.job import check_queue, check_suspension
-from trainjob.spec.problems import REDACTED
+from trainjob.spec.problems import REDACTED, format_value
 from trainjob.spec.queue import PODSET_PREFIX, QUEUE_LABEL, Queue, check_partial_admission
 from trainjob.spec.resources import CLAIMS_ADVICE, Runtime
 from trainjob.spec.secrets import FILE_KEY_ADVICE
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
+HOST_VARIABLE = re.compile(r"(?:ADDR|HOST|ENDPOINT|URL|SERVER|MASTER)$")
+"""End of the name of a variable that holds a host."""
 _TOP_LEVEL_KEYS = ("apiVersion", "kind", "metadata", "spec")
 _METADATA_KEYS = ("name", "generateName", "namespace", "labels", "annotations")
 
@@ -43,10 +45,15 @@ class TrainJobManifest(WaitSettings):
     @field_validator("manifest", mode="before")
     @classmethod
     def _validate_manifest(cls, value: Any) -> Any:
+        # Imported here, because most DAGs have no manifest when they are parsed.
+        from trainjob.spec.trainer_versions import find_version_problems
+
         content = _parse_text(value) if isinstance(value, str) else value
         if not isinstance(content, Mapping):
             raise invalid_field("", content, f"it must be a TrainJob: a mapping with {', '.join(_TOP_LEVEL_KEYS)}")
         _check_keys("", content, _TOP_LEVEL_KEYS)
+        if content.get("kind") == "TrainJob" and (problems := list(find_version_problems(content))):
+            raise InvalidSpec(problems)
         for name, wanted in (("apiVersion", API_VERSION), ("kind", "TrainJob")):
             if content.get(name) != wanted:
                 raise invalid_field(name, content.get(name), f"it must be {wanted}")
@@ -54,6 +61,7 @@ class TrainJobManifest(WaitSettings):
         _check_spec(content.get("spec"))
         plain = to_json_value(content)
         check_document(plain)
+        _check_placeholders(plain)
         _check_hosts((plain.get("metadata") or {}).get("name") or "", plain["spec"])
         return plain
 
@@ -136,6 +144,7 @@ def _check_spec(spec: Any) -> None:
     trainer = spec.get("trainer")
     if not isinstance(trainer, Mapping | None):
         raise invalid_field("spec.trainer", trainer, "it must be a mapping")
+    _check_keys("spec.", {key: spec[key] for key in spec if key in _list_fields("spec.trainer")}, ())
     _check_env("spec.trainer.env", (trainer or {}).get("env"))
     resources = (trainer or {}).get("resourcesPerNode")
     if isinstance(resources, Mapping) and resources.get("claims"):
@@ -161,13 +170,50 @@ def _check_env(field: str, env: Any) -> None:
 
 
 def _check_keys(prefix: str, mapping: Mapping[Any, Any], allowed: tuple[str, ...]) -> None:
+    problems = [_describe_key(prefix, key, mapping[key]) for key in mapping if key not in allowed]
+    if problems:
+        raise InvalidSpec(problems)
+
+
+def _describe_key(prefix: str, key: Any, value: Any) -> Problem:
+    """Return the problem of a key that has no meaning in its place."""
+    levels: Mapping[str, Mapping[str, Collection[str]]] = {
+        "": {"spec": _list_fields("spec"), "metadata": _METADATA_KEYS},
+        "spec.": {"spec.trainer": (key,)},
+    }
+    level = next((level for level, fields in levels.get(prefix, {}).items() if key in fields), "")
+    field = f"{prefix}{key}"
+    if level:
+        return Problem(field, format_value(field, value), f"it belongs below {level}: indent it", ProblemKind.UNKNOWN)
+    return Problem(field, format_value(field, value), "a new TrainJob can't have this field: remove it")
+
+
+def _list_fields(place: str) -> Collection[str]:
+    from trainjob.trainjob_schema import find_schema
+
+    fields: Mapping[str, Any] = find_schema(place)["properties"]
+    return fields
+
+
+def _check_placeholders(manifest: Mapping[str, Any]) -> None:
+    """Refuse placeholders in names and images, in which nothing expands them.
+
+    Raises:
+        InvalidSpec: the error has each field with a placeholder.
+    """
+    metadata, spec = manifest.get("metadata") or {}, manifest["spec"]
+    fields = {
+        **{f"metadata.{name}": metadata.get(name) for name in ("name", "generateName", "namespace")},
+        "spec.runtimeRef.name": spec["runtimeRef"]["name"],
+        "spec.trainer.image": (spec.get("trainer") or {}).get("image"),
+    }
+    from trainjob.spec.placeholders import find_placeholders
+
     problems = [
         problem
-        for key in mapping
-        if key not in allowed
-        for problem in invalid_field(
-            f"{prefix}{key}", mapping[key], "a new TrainJob can't have this field: remove it"
-        ).problems
+        for field, value in fields.items()
+        for found in find_placeholders(value)[:1]
+        for problem in invalid_field(field, value, f"{found} seems to be a placeholder: replace it").problems
     ]
     if problems:
         raise InvalidSpec(problems)
@@ -176,19 +222,27 @@ def _check_keys(prefix: str, mapping: Mapping[Any, Any], allowed: tuple[str, ...
 def _check_hosts(name: str, spec: Any) -> None:
     """Refuse hosts of the TrainJob's own pods, which contain the name in the manifest.
 
-    A pod of a JobSet has the host `JOBSET-JOB-INDEX-INDEX.JOBSET`, and the JobSet has the TrainJob's final name.
+    A pod of a JobSet has the host `JOBSET-JOB-INDEX-INDEX.JOBSET`, and all pods have the Service `JOBSET`. The JobSet
+    has the TrainJob's final name.
 
     Raises:
-        InvalidSpec: a text of the spec contains such a host.
+        InvalidSpec: a text of the spec contains such a host, or is the Service in a variable for a host.
     """
+    if not name:
+        return
     quoted = re.escape(name)
     host = re.compile(rf"(?<![\w.-]){quoted}(-[a-z0-9-]+-\d+-\d+)\.{quoted}(?![\w-])")
-    for field, _, text in iterate_texts(spec, "spec"):
-        if name and (found := host.search(text)):
-            rule = (
-                "no pod will have this host, because every attempt has a name of its own: write "
-                f"$(JOBSET_NAME){found[1]}.$(JOBSET_NAME), and before it in env the variable JOBSET_NAME with "
-                "valueFrom: {fieldRef: {fieldPath: metadata.labels['jobset.sigs.k8s.io/jobset-name']}}; "
-                "`trainjob migrate convert` writes hosts so"
-            )
-            raise invalid_field(field, found[0], rule)
+    texts = {field: text for field, _, text in iterate_texts(spec, "spec")}
+    for field, text in texts.items():
+        found = host.search(text)
+        variable = texts.get(f"{field.removesuffix('.value')}.name", "")
+        if not (found or (text == name and field.endswith(".value") and HOST_VARIABLE.search(variable))):
+            continue
+        new = f"$(JOBSET_NAME){found[1]}.$(JOBSET_NAME)" if found else "$(JOBSET_NAME)"
+        rule = (
+            "no pod will have this host, because every attempt has a name of its own: write "
+            f"{new}, and before it in env the variable JOBSET_NAME with "
+            "valueFrom: {fieldRef: {fieldPath: metadata.labels['jobset.sigs.k8s.io/jobset-name']}}; "
+            "`trainjob migrate convert` writes hosts so"
+        )
+        raise invalid_field(field, found[0] if found else text, rule)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, cast
@@ -27,6 +27,7 @@ Json = dict[str, Any]
 SCHEMAS: Mapping[str, Schema] = {"trainjobs": TRAINJOB}
 """Schemas of resources by plural; objects of other resources are stored with all fields of the request."""
 
+_RUNTIMES = ("trainingruntimes", "clustertrainingruntimes")
 _MAX_SHOWN = 30
 _BLOCKING = ("Required value", "Too long")
 _DECODER = 'admission webhook "defaulter.trainjob.trainer.kubeflow.org" denied the request: '
@@ -170,6 +171,8 @@ class WriteRules:
             problems += schema_problems(
                 schema, prepared, old, broken=any(found.kind in _BLOCKING for found in problems)
             )
+        elif resource.plural in _RUNTIMES:
+            problems += _fraction_problems(prepared.get("spec"), "spec")
         elif not status:
             problems += _builtin_problems(resource, prepared, old)
         if problems:
@@ -251,6 +254,22 @@ def _strict_decoding_error(resource: Resource, body: Json, unknown: Sequence[str
     return bad_request(
         f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {text}'
     )
+
+
+def _fraction_problems(value: Any, path: str) -> Iterator[FieldProblem]:
+    """Yield a problem for each number with a fraction in a training runtime, such as `cpu: 0.5`.
+
+    No field of a runtime accepts one: quantities are integers or strings (Trainer 2.3).
+    """
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _fraction_problems(inner, f"{path}.{name}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _fraction_problems(inner, f"{path}[{index}]")
+    elif isinstance(value, float) and not value.is_integer():
+        detail = f'{path} in body must be of type integer,string: "number"'
+        yield FieldProblem(path, "Invalid value", '"number"', detail)
 
 
 def _builtin_problems(resource: Resource, prepared: Json, old: Json | None) -> list[FieldProblem]:

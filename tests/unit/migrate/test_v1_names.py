@@ -1,10 +1,9 @@
-"""Tests of programs that rely on the old operators: each pattern has a finding, a refusal or a converted value."""
+"""Tests of programs that rely on names of the old operators: each pattern has a finding or a refusal."""
 
 from __future__ import annotations
 
 import copy
 import json
-import subprocess
 
 import pytest
 from hypothesis import given
@@ -17,33 +16,36 @@ from trainjob_migrate import convert
 POD_NAME = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 INDEX = "${JOB_COMPLETION_INDEX}"
 INDEX_AFTER_MASTER = "$((JOB_COMPLETION_INDEX > 0 ? JOB_COMPLETION_INDEX - 1 : 0))"
-# Texts of programs, and the topic of the finding.
-PATTERNS = {
-    "echo $HOSTNAME": "pod-name",
-    "echo ${HOSTNAME%-*}": "pod-name",
-    "id=$(hostname)": "pod-name",
-    "id=`/bin/hostname -s`": "pod-name",
-    "hostname | cut -d- -f2": "pod-name",
-    "--node_rank $(hostname | cut -d- -f9-)": "pod-name",
-    "python -c 'import socket; socket.gethostname()'": "pod-name",
-    "python -c 'import platform; platform.node()'": "pod-name",
-    "python -c 'import os; os.environ[\"HOSTNAME\"]'": "pod-name",
-    "cat /etc/hostname": "pod-name",
-    "for i in 0 1; do ping mnist-worker-$i; done": "hosts",
-    "ping ${JOB}-master-0": "hosts",
-    "ping other-job-worker-3": "hosts",
-    "f'{name}-worker-{rank}'": "hosts",
-    "echo $MNIST_MASTER_0_SERVICE_HOST": "hosts",
-    "kubectl get pods -l training.kubeflow.org/job-name=mnist": "labels",
-    "kubectl get pods -l pytorch-job-name=mnist": "labels",
-    "train --dist-url=tcp://192.0.2.48:22222": "address",
-    "torchrun --master_addr 192.0.2.48 t.py": "address",
-    "torchrun --rdzv-endpoint='192.0.2.48:29400' t.py": "address",
-    "export MASTER_ADDR=192.0.2.48": "address",
-    "kubectl delete pytorchjob mnist": "api",
-    "curl $API/apis/kubeflow.org/v1/x": "api",
-    "TrainingClient().wait_for_job_conditions()": "api",
-}
+# Texts of programs that have the finding.
+PATTERNS = [
+    "echo $HOSTNAME",
+    "echo ${HOSTNAME%-*}",
+    "id=$(hostname)",
+    "id=`/bin/hostname -s`",
+    "hostname | cut -d- -f2",
+    "--node_rank $(hostname | cut -d- -f9-)",
+    "python -c 'import socket; socket.gethostname()'",
+    "python -c 'import platform; platform.node()'",
+    "python -c 'import os; os.environ[\"HOSTNAME\"]'",
+    "cat /etc/hostname",
+    "for i in 0 1; do ping mnist-worker-$i; done",
+    "ping ${JOB}-master-0",
+    "ping other-job-worker-3",
+    "f'{name}-worker-{rank}'",
+    "echo $MNIST_MASTER_0_SERVICE_HOST",
+    "kubectl get pods -l training.kubeflow.org/job-name=mnist",
+    "kubectl get pods -l pytorch-job-name=mnist",
+    "train --dist-url=tcp://192.0.2.48:22222",
+    "torchrun --master_addr 192.0.2.48 t.py",
+    "torchrun --rdzv-endpoint='192.0.2.48:29400' t.py",
+    "export MASTER_ADDR=192.0.2.48",
+    "kubectl delete pytorchjob mnist",
+    "curl $API/apis/kubeflow.org/v1/x",
+    "TrainingClient().wait_for_job_conditions()",
+    "torchrun --node_rank ${HOSTNAME##*-} t.py",
+    "torchrun --node_rank $(hostname | awk -F- '{print $NF}') t.py",
+    "cat /labels/pytorch-replica-index",
+]
 # Texts without a dependency, which must not have such a finding.
 HARMLESS = [
     "python train.py",
@@ -100,18 +102,18 @@ def topics(conversion):
 @pytest.mark.parametrize("text", PATTERNS)
 def test_each_pattern_has_a_finding_at_each_place(text, place):
     found = convert(PLACES[place](text))
-    assert PATTERNS[text] in topics(found)
+    assert topics(found) & {"names", "hosts"} == {"names"}
 
 
-@given(st.sampled_from([*PATTERNS]), st.sampled_from([*PLACES]), st.sampled_from(["", "cd /src && ", "x\n", "a; "]))
+@given(st.sampled_from(PATTERNS), st.sampled_from([*PLACES]), st.sampled_from(["", "cd /src && ", "x\n", "a; "]))
 def test_a_pattern_within_a_script_has_its_finding(text, place, before):
-    assert PATTERNS[text] in topics(convert(PLACES[place](f"{before}{text}\ntrue")))
+    assert "names" in topics(convert(PLACES[place](f"{before}{text}\ntrue")))
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("text", HARMLESS)
 def test_a_program_that_does_not_rely_on_v1_has_no_such_finding(text, place):
-    assert not topics(convert(PLACES[place](text))) & {"pod-name", "hosts", "labels", "api", "ordinal", "address"}
+    assert not topics(convert(PLACES[place](text))) & {"names", "hosts"}
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -133,29 +135,36 @@ def test_a_host_is_converted_or_refused_at_each_place(place):
 )
 def test_findings_show_no_secrets(job):
     found = convert(job)
-    assert topics(found) & {"hosts", "pod-name", "api"}
+    assert "names" in topics(found)
     assert "s3cret" not in json.dumps(found.to_dict())
 
 
-def test_the_pods_name_in_a_variable_is_reported_with_its_readers():
-    found = convert(pytorch_job(command=script("train --name=$POD_NAME"), env=[POD_NAME]))
-    [finding] = [one for one in found.findings if one.topic == "pod-name"]
+def find_names(job):
+    [finding] = [one for one in convert(job).findings if one.topic == "names"]
+    return finding
+
+
+def test_all_names_of_a_template_have_one_finding():
+    env = [POD_NAME, {"name": "MAIN_CONTAINER_NAME", "value": "pytorch"}, {"name": "FRAMEWORK", "value": "pytorch"}]
+    finding = find_names(pytorch_job(command=script("kubectl get pytorchjobs\ntrain"), env=env))
     container = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"
     assert finding.what == (
-        f"The variable POD_NAME ({container}.env[0]) is the name of the pod; {container}.command[2] reads it."
+        f"Names of v1 are used: {container}.command[2]: kubectl get pytorchjobs; "
+        f"{container}.env[0].valueFrom.fieldRef.fieldPath (POD_NAME): metadata.name; "
+        f"{container}.env[1].value (MAIN_CONTAINER_NAME): pytorch."
     )
     assert "$(JOBSET_NAME)-node-0-$(JOB_COMPLETION_INDEX).$(JOBSET_NAME)" in finding.done
 
 
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
 def test_the_pods_name_in_other_containers_is_reported(field):
-    assert "pod-name" in topics(convert(with_container(field, env=[POD_NAME])))
+    assert "names" in topics(convert(with_container(field, env=[POD_NAME])))
 
 
 def test_the_pods_name_in_a_volume_is_reported():
     items = [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]
     pod = {"volumes": [{"name": "info", "downwardAPI": {"items": items}}]}
-    assert "pod-name" in topics(convert(pytorch_job(command=["torchrun", "t.py"], pod=pod)))
+    assert "names" in topics(convert(pytorch_job(command=["torchrun", "t.py"], pod=pod)))
 
 
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
@@ -164,100 +173,20 @@ def test_labels_of_the_operator_are_refused_in_other_containers(field):
     assert convert(with_container(field, env=[{"name": "INDEX", "valueFrom": source}])).blockers
 
 
-LOCAL_HOST = "$(JOBSET_NAME)-node-0-$(JOB_COMPLETION_INDEX).$(JOBSET_NAME)"
-
-
-@pytest.mark.parametrize("option", ["--local_addr=", "--local-addr ", "--local_addr='", '--local_addr="'])
-@pytest.mark.parametrize("name", ["$POD_NAME", "${POD_NAME}", "$(POD_NAME)"])
-def test_the_pods_name_as_its_own_address_becomes_its_host(option, name):
-    text = f"torchrun {option}{name}{option[-1:].strip('= ')} t.py"
-    found = convert(pytorch_job(command=script(text), env=[POD_NAME]))
-    trainer = found.train_job["spec"]["trainer"]
-    assert trainer["command"][2] == text.replace(name, LOCAL_HOST)
-    assert trainer["env"][0]["name"] == "JOBSET_NAME"
-    [finding] = [one for one in found.findings if one.topic == "hosts"]
-    assert LOCAL_HOST in finding.done
-    [finding] = [one for one in found.findings if one.topic == "pod-name"]
-    assert "reads it" not in finding.what
-
-
-def test_the_address_in_a_variable_stays():
-    """Kubernetes sets JOB_COMPLETION_INDEX after the variables of the container, so these cannot refer to it."""
-    options = {"name": "OPTIONS", "value": "--local_addr=$(POD_NAME)"}
-    found = convert(pytorch_job(command=["torchrun", "t.py"], env=[POD_NAME, options]))
-    assert options in found.train_job["spec"]["trainer"]["env"]
-    [finding] = [one for one in found.findings if one.topic == "pod-name"]
-    assert "env[1].value reads it" in finding.what
-
-
-def test_another_variable_as_the_address_stays():
-    found = convert(pytorch_job(command=script("torchrun --local_addr=$POD_IP --name=$POD_NAME t.py"), env=[POD_NAME]))
-    assert found.train_job["spec"]["trainer"]["command"][2] == "torchrun --local_addr=$POD_IP --name=$POD_NAME t.py"
-
-
 def label_variable(label):
     return {"name": "INDEX", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
 
 
 @pytest.mark.parametrize("label", ["pytorch-replica-index", "volcano.sh/task-index"])
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
-def test_a_variable_from_a_label_that_the_template_lacks_is_reported(label, field):
-    job = with_container(field, env=[label_variable(label)])
-    [finding] = [one for one in convert(job).findings if one.topic == "labels"]
-    assert label in finding.what
+def test_a_variable_from_a_label_of_the_operator_is_reported(label, field):
+    assert label in find_names(with_container(field, env=[label_variable(label)])).what
 
 
 @pytest.mark.parametrize("label", ["team", "jobset.sigs.k8s.io/job-index", "batch.kubernetes.io/job-completion-index"])
-def test_a_variable_from_a_label_of_the_template_or_of_a_job_is_not_reported(label):
+def test_a_variable_from_another_label_is_not_reported(label):
     job = pytorch_job(command=["torchrun", "t.py"], env=[label_variable(label)])
-    for replica in job["spec"]["pytorchReplicaSpecs"].values():
-        replica["template"]["metadata"] = {"labels": {"team": "a"}}
-    assert "labels" not in topics(convert(job))
-
-
-ORDINALS = [
-    "${HOSTNAME##*-}",
-    "$(hostname | awk -F- '{print $NF}')",
-    '$(hostname|awk -F"-" "{print $NF}")',
-    "$(hostname | cut -d- -f3-)",
-    "`hostname | cut -d '-' -f3`",
-    "$(echo $HOSTNAME | sed 's/.*-//')",
-    "$(hostname | grep -o '[0-9]*$')",
-    "$(hostname | rev | cut -d- -f1 | rev)",
-]
-
-
-def convert_script(text, **options):
-    found = convert(pytorch_job(command=script(f"torchrun --node_rank {text} t.py"), **options))
-    return found, found.train_job["spec"]["trainer"]["command"][2]
-
-
-@pytest.mark.parametrize("text", ORDINALS)
-def test_ordinals_are_read_from_the_index(text):
-    found, new = convert_script(text, master=False, workers=2)
-    assert new == f"torchrun --node_rank {INDEX} t.py"
-    assert topics(found) & {"pod-name", "ordinal"} == {"ordinal"}
-    assert convert_script(text)[1] == f"torchrun --node_rank {INDEX_AFTER_MASTER} t.py"
-
-
-@pytest.mark.parametrize(("index", "ordinal"), [("0", "0"), ("1", "0"), ("2", "1")])
-def test_the_ordinal_after_a_master_is_that_of_v1(index, ordinal):
-    done = subprocess.run(
-        ["sh", "-c", f"echo {INDEX_AFTER_MASTER}"], env={"JOB_COMPLETION_INDEX": index}, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == ordinal
-
-
-def test_another_field_of_the_host_name_is_not_converted():
-    found, new = convert_script("$(hostname | cut -d- -f2-)", master=False, workers=2)
-    assert "cut -d- -f2-" in new
-    assert "pod-name" in topics(found)
-
-
-def test_the_name_of_a_machine_is_not_converted():
-    found, new = convert_script("${HOSTNAME##*-}", master=False, workers=2, pod={"hostNetwork": True})
-    assert new == "torchrun --node_rank ${HOSTNAME##*-} t.py"
-    assert topics(found) & {"pod-name", "ordinal"} == {"pod-name"}
+    assert "names" not in topics(convert(job))
 
 
 FILES = ["/etc/mpi/discover_hosts.sh", "/etc/mpi/kubexec.sh", "/opt/kube/kubectl"]
@@ -289,14 +218,14 @@ def test_mounts_of_the_operators_volumes_that_the_trainer_lacks_are_refused(repl
     [blocker] = convert(mpi_job(**{f"{replica}_pod": init})).blockers
     replicas = replica.capitalize()
     assert blocker.path == f"spec.mpiReplicaSpecs.{replicas}.template.spec.initContainers[0].volumeMounts[0]"
-    assert f"the volume {volume} of the old operator" in blocker.reason
+    assert f"the pod has no volume {volume}, or only the old operator adds it" in blocker.reason
     own = {"volumes": [{"name": volume, "emptyDir": {}}], **init}
     assert not convert(mpi_job(**{f"{replica}_pod": own})).blockers
 
 
 def test_a_mount_without_a_volume_is_refused():
     [blocker] = convert(pytorch_job(volumeMounts=[{"name": "data", "mountPath": "/d"}])).blockers
-    assert "the pod has no volume of this name" in blocker.reason
+    assert "the pod has no volume data" in blocker.reason
 
 
 def test_hosts_of_older_mpi_operators_are_converted():
@@ -304,3 +233,11 @@ def test_hosts_of_older_mpi_operators_are_converted():
     found = convert(mpi_job(launcher={"command": words}))
     host = "$(JOBSET_NAME)-node-0-{}.$(JOBSET_NAME)"
     assert found.train_job["spec"]["trainer"]["command"][2] == f"{host.format(0)},{host.format(1)}.ns.svc"
+
+
+@pytest.mark.parametrize("spec", [{}, {"containers": []}, {"containers": {}}, {"containers": ["a"]}])
+def test_a_template_without_containers_is_refused_without_an_exception(spec):
+    job = pytorch_job(command=["torchrun", "t.py"])
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        replica["template"]["spec"] = spec
+    assert convert(job).blockers
