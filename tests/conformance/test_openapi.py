@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
+
+import pytest
 
 from tests.support.polling import wait_until
 
@@ -55,6 +58,27 @@ def test_openapi_rules_of_a_trainjob(client, target):
     assert spec["trainer"]["properties"]["numNodes"]["format"] == "int32"
     rules = [rule["rule"] for rule in reference.get("x-kubernetes-validations", [])]
     assert ("self == oldSelf" in rules) == (target.trainer >= (2, 1))
+
+
+@pytest.mark.since("2.3")
+def test_descriptions_of_a_trainjob(client):
+    """Fields of a TrainJob have descriptions; the laptop cluster has none for objects within Kubernetes' types."""
+    schema = schema_of(client, "TrainJob")
+    assert schema["description"]
+    fields = dict(iterate_fields(schema["properties"]["spec"], "spec"))
+    kubernetes_object = re.compile(r"\.(env|template\.spec\.template\.spec)\.")
+    metadata = re.compile(r"\.metadata\.\w+$")  # without descriptions in the Trainer's definition, too
+    missing = {path for path, field in fields.items() if not field.get("description") and not metadata.search(path)}
+    assert {
+        path for path in missing if not (kubernetes_object.search(path) and fields[path].get("type") == "object")
+    } == set()
+
+
+def iterate_fields(schema, path):
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}", field
+        if name not in ("affinity", "volumes"):
+            yield from iterate_fields(field.get("items", field), f"{path}.{name}")
 
 
 def test_openapi_paths(client):

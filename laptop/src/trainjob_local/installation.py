@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainjob.trainjob_schema import load_trainjob_schema
 from trainjob_local.apiserver import Operation, Reader, Registry, StatusError
 from trainjob_local.apiserver.resources import RESOURCES, Resource
+from trainjob_local.apiserver.trainjob_descriptions import describe_trainjob
 from trainjob_local.objects import Json
 from trainjob_local.runtimes import TRAINER_VERSION
 
@@ -53,7 +53,7 @@ def _definition(resource: Resource) -> Json:
     }
     schema: Mapping[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     if resource.plural == "trainjobs":
-        schema = load_trainjob_schema()
+        schema = describe_trainjob()
     version: Json = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     if resource.has_status:
         version["subresources"] = {"status": {}}

@@ -74,7 +74,7 @@ def _check_runtime(webhook: str, runtime: Json) -> None:
 
 
 def _check_policy(webhook: str, runtime: Json) -> None:
-    """Refuse a runtime whose policy the controllers ignore, so that its TrainJobs would run wrongly.
+    """Refuse a runtime whose policy the controllers ignore: its TrainJobs would run wrongly.
 
     The real webhook accepts it.
     """

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainjob.manifest import Dialect
-from trainjob.spec.manifest import API_VERSION
+from trainjob.spec.trainer_versions import API_VERSION
 from trainjob_migrate.field_records import FieldRecorder, Path
 
 

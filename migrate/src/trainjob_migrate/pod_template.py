@@ -109,7 +109,7 @@ def _metadata(draft: Draft, path: Path, metadata: Any, main: str, role: str) -> 
 
 
 def _rename_container(value: Any, main: str, new: str) -> Any:
-    """Return a part of a pod spec in which `resourceFieldRef` has the new name of the training container.
+    """Return a part of a pod spec whose `resourceFieldRef` names the renamed container.
 
     Kubernetes starts no container that refers to a container that the pod does not have.
     """

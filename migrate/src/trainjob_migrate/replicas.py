@@ -133,7 +133,7 @@ def record_unused_template(draft: Draft, other: Replicas, kept: Replicas, *, mai
 
 
 def _is_read(key: str, *replicas: Replicas) -> bool:
-    """Return whether a label or annotation has an effect on the pod, or a part of the pod selects or reads it."""
+    """Return whether a label or annotation affects the pod, or a part of the pod reads it."""
     return bool(_READ_BY_OTHERS.fullmatch(key)) or any(_mentions(one.template.get("spec"), key) for one in replicas)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from trainjob.spec.manifest import API_VERSION
+from trainjob.spec.trainer_versions import API_VERSION
 from trainjob_migrate.draft import Draft, Part
 from trainjob_migrate.hosts import add_name_variable
 

@@ -54,7 +54,7 @@ def _find_obstacle(job: Mapping[str, Any]) -> str:
 
 
 def _variables(nodes: int) -> list[dict[str, Any]]:
-    """Return TF_CONFIG and the index in it; nothing for one Worker, for which v1 sets none, too."""
+    """Return TF_CONFIG and the index in it; nothing for one Worker, as in v1."""
     if nodes == 1:
         return []
     workers = [f"{host_reference(rank)}:{PORT}" for rank in range(nodes)]

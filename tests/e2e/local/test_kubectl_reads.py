@@ -115,6 +115,8 @@ def test_explain_reads_openapi(kubectl):
     assert "List of containers belonging to the pod." in pod_spec
     assert "secretKeyRef\t<SecretKeySelector>" in kubectl.run("explain", "pod.spec.containers.env.valueFrom")
     assert 'field "nope" does not exist' in kubectl.fail("explain", "pod.spec.nope")
+    assert "Number of nodes." in kubectl.run("explain", "trainjob.spec.trainer")
+    assert "key of the secret" in kubectl.run("explain", "trainjob.spec.trainer.env.valueFrom.secretKeyRef")
 
 
 def test_discovery(kubectl, laptop):

@@ -19,7 +19,6 @@ from trainjob.spec.queue import PODSET_PREFIX, QUEUE_LABEL, Queue, check_partial
 from trainjob.spec.resources import CLAIMS_ADVICE, Runtime
 from trainjob.spec.secrets import FILE_KEY_ADVICE
 
-API_VERSION = "trainer.kubeflow.org/v1alpha1"
 HOST_VARIABLE = re.compile(r"(?:ADDR|HOST|ENDPOINT|URL|SERVER|MASTER)$")
 """End of the name of a variable that holds a host."""
 _TOP_LEVEL_KEYS = ("apiVersion", "kind", "metadata", "spec")
@@ -46,7 +45,7 @@ class TrainJobManifest(WaitSettings):
     @classmethod
     def _validate_manifest(cls, value: Any) -> Any:
         # Imported here, because most DAGs have no manifest when they are parsed.
-        from trainjob.spec.trainer_versions import find_version_problems
+        from trainjob.spec.trainer_versions import API_VERSION, find_version_problems
 
         content = _parse_text(value) if isinstance(value, str) else value
         if not isinstance(content, Mapping):

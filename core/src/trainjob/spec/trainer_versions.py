@@ -11,8 +11,9 @@ from typing import Any
 
 from trainjob.errors import Problem, ProblemKind
 from trainjob.spec.base import invalid_field
-from trainjob.spec.manifest import API_VERSION
 from trainjob.spec.problems import format_value
+
+API_VERSION = "trainer.kubeflow.org/v1alpha1"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,11 @@ _FIELDS: Mapping[str, _SpecField] = {
 
 
 def find_version_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what no released Trainer has in a TrainJob or training runtime: another API version, fields of drafts."""
+    """Yield what no released Trainer has: another API version, or fields of drafts.
+
+    Args:
+        document: TrainJob or training runtime.
+    """
     version, kind = document.get("apiVersion"), document["kind"]
     if version != API_VERSION:
         yield from invalid_field("apiVersion", version, f"{kind}s have apiVersion {API_VERSION}").problems

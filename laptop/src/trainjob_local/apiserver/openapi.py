@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trainjob.trainjob_schema import load_trainjob_schema
 from trainjob_local.apiserver.kubernetes_types import find_message_key
 from trainjob_local.apiserver.resources import Resource, by_group_version
+from trainjob_local.apiserver.trainjob_descriptions import describe_trainjob
 from trainjob_local.apiserver.type_schemas import REFERENCE, build_type_schemas, type_schema_name, types_digest
 
 __all__ = ["build_openapi", "build_openapi_index"]
@@ -85,7 +85,7 @@ def _schemas(resource: Resource) -> Json:
 def _describe_custom(resource: Resource) -> Json:
     """Return the schema of a kind that is not Kubernetes' own."""
     if resource.plural == "trainjobs":
-        return dict(load_trainjob_schema())
+        return describe_trainjob()
     return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from trainjob_local.apiserver.kubernetes_types import Field, load_json_fields, load_messages
 
-__all__ = ["REFERENCE", "build_type_schemas", "type_schema_name", "types_digest"]
+__all__ = ["REFERENCE", "build_type_schemas", "describe_fields", "type_schema_name", "types_digest"]
 
 Json = dict[str, Any]
 
@@ -66,7 +66,7 @@ def _add_schemas(key: str, found: Json) -> None:
 
 @functools.cache
 def _build_schema(key: str) -> Json:
-    fields, descriptions = load_json_fields(key), _field_descriptions(key.rpartition(".")[2])
+    fields, descriptions = load_json_fields(key), describe_fields(key.rpartition(".")[2])
     properties = {
         name: {**_build_property(field), **({"description": descriptions[name]} if name in descriptions else {})}
         for name, field in fields.items()
@@ -95,8 +95,8 @@ def _value_schema(kind: str) -> Json:
     return {"allOf": [{"$ref": f"{REFERENCE}{type_schema_name(kind)}"}]}
 
 
-def _field_descriptions(name: str) -> Mapping[str, str]:
-    """Return the descriptions of a type's fields, by name."""
+def describe_fields(name: str) -> Mapping[str, str]:
+    """Return the descriptions of the fields of a type of Kubernetes, by name."""
     from kubernetes.client import models
 
     model = getattr(models, f"V1{name}", None) or getattr(models, f"CoreV1{name}", None)

@@ -257,7 +257,7 @@ def _strict_decoding_error(resource: Resource, body: Json, unknown: Sequence[str
 
 
 def _fraction_problems(value: Any, path: str) -> Iterator[FieldProblem]:
-    """Yield a problem for each number with a fraction in a training runtime, such as `cpu: 0.5`.
+    """Yield a problem for each fraction in a training runtime, such as `cpu: 0.5`.
 
     No field of a runtime accepts one: quantities are integers or strings (Trainer 2.3).
     """
