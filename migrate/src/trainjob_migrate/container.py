@@ -12,13 +12,6 @@ from trainjob.spec.redaction import is_credential
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.environment import convert_label_source
 from trainjob_migrate.field_records import EMPTY_VALUES, Path
-from trainjob_migrate.hosts import (
-    convert_container_hosts,
-    refuse_hosts,
-    refuse_name_variable,
-    rename_hosts_of_program,
-    rename_hosts_of_variable,
-)
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX, OPERATOR_PORTS, contains_operator_label
 
 _MAX_VARIABLES = 128  # limit of spec.trainer.env (Trainer 2.2 and later)
@@ -84,7 +77,7 @@ def _sidecar(draft: Draft, path: Path, container: Mapping[str, Any], role: str) 
     draft.add_part(
         path,
         ("pod", "spec", "containers"),
-        [convert_container_hosts(draft, path, container)],
+        [container],
         patchable=False,
         role=role,
         reason="it has no variables of the training, such as RANK, and the job ends when it has ended, too",
@@ -122,12 +115,11 @@ def _trainer_field(draft: Draft, path: Path, field: str, value: Any, role: str) 
     if not isinstance(value, _TRAINER[field]):
         return
     reason = draft.field_reasons.get(field, "")
-    renamed = value if field == "image" else rename_hosts_of_program(draft, value)
     if role != draft.shape.trainer:
-        draft.add_part(path, ("container", field), renamed, patchable=False, role=role, reason=reason)
+        draft.add_part(path, ("container", field), value, patchable=False, role=role, reason=reason)
         return
     draft.fields.mark_converted(path, f"spec.trainer.{field}", reason)
-    draft.trainer.setdefault(field, renamed)
+    draft.trainer.setdefault(field, value)
 
 
 def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
@@ -137,7 +129,6 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
     """
     if not _are_mappings(variables):
         return
-    refuse_name_variable(draft, path, variables)
     names = [variable.get("name") for variable in variables]
     kept: list[tuple[Path, Any, str]] = []
     for number, variable in enumerate(variables):
@@ -151,7 +142,7 @@ def _variables(draft: Draft, path: Path, variables: Any, role: str) -> None:
         elif OPERATOR_LABEL_PREFIX in str(variable.get("valueFrom")):
             kept += _convert_label_variable(draft, where, variable)
         else:
-            kept.append((where, rename_hosts_of_variable(draft, variable), ""))
+            kept.append((where, variable, ""))
             _check_secret(draft, name, variable.get("value"))
     max_variables = _MAX_VARIABLES - len(draft.environment) - 1  # one may be that with the TrainJob's name
     if len(kept) <= max_variables and draft.shape.has_uniform_pods:
@@ -210,7 +201,6 @@ def _convert_runtime_field(
     elif field == "imagePullPolicy" and value == _usual_pull_policy(container.get("image")):
         draft.fields.mark_dropped(path, "it is the default of Kubernetes for this image")
     else:
-        refuse_hosts(draft, path, value)
         draft.add_part(path, ("container", field), value, patchable=False, role=role)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -93,6 +92,10 @@ class Part:
     default: bool = False
 
 
+def _rename_nothing(value: Any, _: object = "") -> Any:
+    return value
+
+
 @dataclass
 class Draft:
     """The state of a conversion.
@@ -112,9 +115,9 @@ class Draft:
         environment: variables that replace those of the old operator; they are appended to `spec.trainer.env`.
         reserved: variables that a job may not set, with the reason for each.
         field_reasons: by field of the container, what was changed in it; for the record of the field.
-        rename_hosts: function that replaces the old host names by the new ones in any value.
+        rename_hosts: function that replaces the old host names by the new ones in a text or a list of words. It takes
+            the value, and the option or variable whose value it is.
         host_pattern: pattern of the old host names; by default it matches nothing.
-        has_own_service: whether the old operator creates a Service with the job's name.
         added_volumes: names of the volumes that the Trainer or the conversion adds to the pod that is converted.
         has_one_kind: whether the replicas of v1 have the same indexes as the TrainJob's nodes.
     """
@@ -133,9 +136,8 @@ class Draft:
     environment: list[dict[str, Any]] = field(default_factory=list)
     reserved: dict[str, str] = field(default_factory=dict)
     field_reasons: dict[str, str] = field(default_factory=dict)
-    rename_hosts: Callable[[Any], Any] = copy.deepcopy
+    rename_hosts: Callable[..., Any] = _rename_nothing
     host_pattern: re.Pattern[str] = re.compile("(?!)")
-    has_own_service: bool = False
     added_volumes: frozenset[str] = frozenset()
     has_one_kind: bool = False
 

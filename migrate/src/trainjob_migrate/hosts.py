@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.spec.base import iterate_texts
-from trainjob.spec.manifest import HOST_VARIABLE
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path
 
@@ -23,15 +22,10 @@ NAME_VARIABLE: dict[str, Any] = {
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}},
 }
 """Variable with the TrainJob's name, which its JobSet has, too."""
-EXPANDED_FIELDS = ("command", "args", "env")
-"""Fields of a container in which Kubernetes expands variables."""
 _LAUNCHER = f"{_REFERENCE}-launcher-0-0.{_REFERENCE}"
-_OWN_SERVICE = (
-    "The MPI Operator creates a Service with the job's name. The Service of a TrainJob has the TrainJob's name."
-)
-_SERVICE_DOMAIN = r"\.[a-z0-9-]+\.svc\b"
-_END_OF_HOST = rf"(?=$|[:/,\s'\"]|{_SERVICE_DOMAIN})"
-_OPTION_WITH_HOST = r"(?i:addr|host|endpoint|url|server|master)(?:=|\s+)['\"]?"
+_CONTAINERS = ("containers", "initContainers")
+_EXPANDED_FIELDS = ("command", "args", "env")  # Kubernetes expands variables in these fields of a container
+_OTHER_NAMES = ("name", "image", "hostname", "subdomain")
 _NO_EXPANSION = (
     "it contains a host name, which depends on the TrainJob's name, and Kubernetes expands variables only in command, "
     "args and env: put the host into a variable of env, and let a shell read that variable here"
@@ -52,72 +46,49 @@ def add_name_variable(container: Mapping[str, Any]) -> dict[str, Any]:
     It is the first variable, because Kubernetes expands only references to earlier ones.
     """
     env = container.get("env") or []
-    texts = (text for field in EXPANDED_FIELDS for _, _, text in iterate_texts(container.get(field), ""))
+    texts = (text for field in _EXPANDED_FIELDS for _, _, text in iterate_texts(container.get(field), ""))
     if not isinstance(env, list) or not any(_REFERENCE in text for text in texts):
         return dict(container)
     return {**container, "env": [NAME_VARIABLE, *env]}
 
 
-def refuse_name_variable(draft: Draft, path: Path, env: Any) -> None:
-    """Refuse a variable of the job that has the name of `JOBSET_NAME`."""
-    for number, variable in enumerate(env if isinstance(env, list) else []):
-        if isinstance(variable, Mapping) and variable.get("name") == _NAME:
-            draft.fields.mark_refused((*path, number), "the TrainJob sets it to its own name: use another name")
-
-
-def convert_container_hosts(draft: Draft, path: Path, container: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a container with the TrainJob's host names.
+def convert_hosts(draft: Draft, path: Path, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod spec with the TrainJob's host names.
 
     Host names in fields in which Kubernetes expands no variables are refused.
     """
-    refuse_name_variable(draft, (*path, "env"), container.get("env"))
-    renamed = {}
+    converted = dict(spec)
+    for field, value in spec.items():
+        if field in _CONTAINERS and isinstance(value, list):
+            converted[field] = [_convert_container(draft, (*path, field, n), each) for n, each in enumerate(value)]
+        elif field not in _OTHER_NAMES:
+            refuse_hosts(draft, (*path, field), value)
+    return converted
+
+
+def _convert_container(draft: Draft, path: Path, container: Any) -> Any:
+    if not isinstance(container, Mapping):
+        return container
+    converted = dict(container)
     for field, value in container.items():
         if field == "env" and isinstance(value, list):
-            renamed[field] = [rename_hosts_of_variable(draft, one) for one in value]
-        elif field in EXPANDED_FIELDS:
-            renamed[field] = rename_hosts_of_program(draft, value)
-        else:
+            converted[field] = [_convert_variable(draft, (*path, field, n), each) for n, each in enumerate(value)]
+        elif field in _EXPANDED_FIELDS:
+            converted[field] = draft.rename_hosts(value)
+        elif field not in _OTHER_NAMES:
             refuse_hosts(draft, (*path, field), value)
-            renamed[field] = value
-    return add_name_variable(renamed)
+    return converted
 
 
-def rename_hosts_of_program(draft: Draft, words: Any) -> Any:
-    """Return a command or args with the hosts of the TrainJob."""
-    words = words if isinstance(words, list) else []
-    _report_own_service(draft, _OPTION_WITH_HOST, " ".join(map(str, words)))
-    return draft.rename_hosts(words)
-
-
-def rename_hosts_of_variable(draft: Draft, variable: Any) -> Any:
-    """Return a variable with the TrainJob's host names in its value.
-
-    A Secret that is called like a host keeps its name.
-    """
-    if not isinstance(variable, Mapping) or "value" not in variable:
+def _convert_variable(draft: Draft, path: Path, variable: Any) -> Any:
+    """Return a variable with the TrainJob's host names; a Secret that is called like a host keeps its name."""
+    if not isinstance(variable, Mapping):
         return variable
-    value = draft.rename_hosts(variable["value"])
-    if not (draft.has_own_service and isinstance(value, str)):
-        return {**variable, "value": value}
-    name = re.escape(draft.source_name)
-    if not HOST_VARIABLE.search(str(variable.get("name"))):
-        _report_own_service(draft, rf"^(?={name}$)", value)
-        return {**variable, "value": value}
-    new = re.sub(rf"(?:^|(?<=,)|(?<=://)){name}{_END_OF_HOST}", lambda _: _REFERENCE, value)
-    if new != value:
-        what = f"The variable {variable['name']} refers to the job's own Service, {draft.source_name}."
-        draft.add_finding("hosts", what, _OWN_SERVICE, f"It is replaced by {_REFERENCE}.")
-    return {**variable, "value": new}
-
-
-def _report_own_service(draft: Draft, before: str, text: str) -> None:
-    """Report the job's own name after a pattern, or as the host of an address."""
-    name = re.escape(draft.source_name)
-    address = rf"(?<=://){name}{_END_OF_HOST}|(?<![\w./-]){name}(?=:\d|{_SERVICE_DOMAIN})"
-    if draft.has_own_service and re.search(rf"{before}{name}{_END_OF_HOST}|{address}", text):
-        what = f"In a command, args or env, {draft.source_name} may be the job's own Service."
-        draft.add_finding("hosts", what, _OWN_SERVICE, f"Nothing. If it is a host, replace it by {_REFERENCE}.")
+    if variable.get("name") == _NAME:
+        draft.fields.mark_refused(path, "the TrainJob sets it to its own name: use another name")
+    if "value" not in variable:
+        return variable
+    return {**variable, "value": draft.rename_hosts(variable["value"], variable.get("name"))}
 
 
 def refuse_hosts(draft: Draft, path: Path, value: Any) -> None:
@@ -126,39 +97,47 @@ def refuse_hosts(draft: Draft, path: Path, value: Any) -> None:
         draft.fields.mark_refused(path, _NO_EXPANSION)
 
 
-def set_host_functions(draft: Draft, first_ranks: Mapping[str, int], *, has_launcher: bool = False) -> None:
-    """Set the functions of a draft that find and replace host names of v1.
+def set_host_names(draft: Draft, first_ranks: Mapping[str, int], *, has_service: bool = False) -> None:
+    """Set how a draft finds and replaces host names of v1.
 
     The draft gets a finding for each host name that is replaced.
 
     Args:
         draft: the draft.
         first_ranks: by kind of replicas, such as `worker`, the rank of its first pod among the TrainJob's nodes.
-        has_launcher: whether the job also has a host NAME-launcher, as MPI jobs do.
+        has_service: whether the job also has a host NAME-launcher and a Service NAME, as MPI jobs do.
     """
     draft.has_one_kind = set(first_ranks.values()) == {0}
-    draft.has_own_service = has_launcher
-    source_name = re.escape(draft.source_name)
-    host = rf"(?<![\w.-]){source_name}-(?:({'|'.join(first_ranks)})-(\d+)(?![\w-])"
+    name = re.escape(draft.source_name)
     # The hosts of an MPIJob also have a subdomain: the job's name, or NAME-worker of older MPI Operators.
-    subdomain = rf"\.{source_name}(?:-worker)?(?![\w-])"
-    pattern = rf"{host}(?:{subdomain})?" + (rf"|launcher{subdomain})" if has_launcher else ")")
-    old = re.compile(pattern)
+    subdomain = rf"\.{name}(?:-worker)?(?![\w-])"
+    host = rf"(?<![\w.-]){name}-(?P<kind>{'|'.join(first_ranks)})-(?P<index>\d+)(?![\w-])(?:{subdomain})?"
+    launcher = rf"(?<![\w.-]){name}-(?P<launcher>launcher){subdomain}"
+    before = r"(?P<before>(?:tcp|grpc|https?)://|(?i:addr|host|endpoint|url|server|master)[=\s]\s*['\"]?)"
+    end = r"\.[a-z0-9-]+\.svc\b"
+    service = rf"{before}{name}(?=$|[:/,\s'\"]|{end})|(?<![\w./-]){name}(?=:\d{{4,5}}\b|{end})"
+    draft.host_pattern = re.compile("|".join((host, launcher, service) if has_service else (host,)))
 
     def replace_host(found: re.Match[str]) -> str:
-        new = host_reference(first_ranks[found[1]] + int(found[2])) if found[1] else _LAUNCHER
+        groups = found.groupdict("")
+        new = _LAUNCHER if groups.get("launcher") else _REFERENCE
+        if kind := groups["kind"]:
+            new = host_reference(first_ranks[kind] + int(groups["index"]))
+        before = groups.get("before", "")
         draft.add_finding(
             "hosts",
-            f"The job refers to the host {found[0]}.",
-            "This host is a Service of the old operator for one pod. A TrainJob has no Service with this name.",
+            f"The job refers to the host {found[0].removeprefix(before)}.",
+            "This host is a Service of the old operator. A TrainJob has no Service with this name.",
             f"It is replaced by {new}. Kubernetes inserts the TrainJob's name.",
         )
-        return new
+        return f"{before}{new}"
 
-    def rename_hosts(value: Any) -> Any:
+    def rename_hosts(value: Any, before: object = "") -> Any:
         if isinstance(value, list):
-            return [rename_hosts(inner) for inner in value]
-        return old.sub(replace_host, value) if isinstance(value, str) else value
+            return [rename_hosts(word, previous) for previous, word in zip(["", *value], value, strict=False)]
+        if not isinstance(value, str):
+            return value
+        option = re.split(r"[^A-Za-z]", str(before))[-1]
+        return draft.host_pattern.sub(replace_host, f"{option} {value}")[len(option) + 1 :]
 
     draft.rename_hosts = rename_hosts
-    draft.host_pattern = old

@@ -20,7 +20,7 @@ from trainjob_migrate.container import find_container
 from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import Launch
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.hosts import set_host_functions
+from trainjob_migrate.hosts import set_host_names
 from trainjob_migrate.mpi_files import MpiPod, provide_keys, refuse_operator_objects, use_trainer_volumes
 from trainjob_migrate.pod_template import convert_template
 from trainjob_migrate.replicas import Replicas, convert_count, find_replicas
@@ -54,7 +54,7 @@ def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     also_trains = _has_gpu(launcher) if by_kubectl else spec.get("runLauncherAsWorker") is True
     folder = get_str(spec, "sshAuthMountPath") or "/root/.ssh"
     draft.shape = _shape(folder, launcher_trains=also_trains)
-    set_host_functions(draft, {"worker": 0}, has_launcher=True)
+    set_host_names(draft, {"worker": 0}, has_service=True)
     convert_count(draft, launcher, exactly=1)
     draft.trainer |= {"numNodes": convert_count(draft, worker) + also_trains, "numProcPerNode": 1}
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))

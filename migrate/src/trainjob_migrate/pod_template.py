@@ -7,12 +7,12 @@ ContainerPatch). The fields are those of Kubernetes 1.36 core/v1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from trainjob_migrate.container import convert_containers
 from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import EMPTY_VALUES, Path
-from trainjob_migrate.hosts import convert_container_hosts, refuse_hosts
+from trainjob_migrate.hosts import convert_hosts, refuse_hosts
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX, SERVER_FIELDS, contains_operator_label
 from trainjob_migrate.v1_names import report_v1_names
 from trainjob_migrate.value_checks import check_values
@@ -84,7 +84,8 @@ def convert_template(draft: Draft, path: Path, template: Mapping[str, Any], *, m
         return
     where = (*path, "spec")
     check_values(draft, path, template)
-    report_v1_names(draft, path, template, main=main, role=role)
+    spec = convert_hosts(draft, where, spec)
+    report_v1_names(draft, where, spec, main=main, role=role)
     spec = _rename_container(spec, main, draft.shape.roles[role])
     for field, value in spec.items():
         if field != "containers":
@@ -147,23 +148,14 @@ def _pod_field(draft: Draft, path: Path, field: str, value: Any, role: str) -> N
             draft.fields.mark_refused(path, _OLD_LABEL_ADVICE)
             return
         patchable = field in _PATCHABLE_FIELDS and draft.can_patch
-        is_init = field == "initContainers"
-        if not is_init:
-            refuse_hosts(draft, path, value)
-        converted = _convert_init_containers(draft, path, value, role) if is_init else value
-        draft.add_part(path, ("pod", "spec", field), converted, patchable=patchable, role=role)
-
-
-def _convert_init_containers(draft: Draft, path: Path, containers: Any, role: str) -> list[Any]:
-    converted = []
-    for number, container in enumerate(containers):
-        if not isinstance(container, Mapping):
-            continue
-        if container.get("name") == draft.shape.roles[role]:
-            reason = f"the training container is called {draft.shape.roles[role]}: use another name"
-            draft.fields.mark_refused((*path, number, "name"), reason)
-        converted.append(convert_container_hosts(draft, (*path, number), container))
-    return converted
+        main, init_containers = draft.shape.roles[role], cast(list[Any], value if field == "initContainers" else [])
+        if not all(isinstance(container, Mapping) for container in init_containers):
+            return
+        for number, container in enumerate(init_containers):
+            if container.get("name") == main:
+                reason = f"the training container is called {main}: use another name"
+                draft.fields.mark_refused((*path, number, "name"), reason)
+        draft.add_part(path, ("pod", "spec", field), value, patchable=patchable, role=role)
 
 
 def _service_account(draft: Draft, path: Path, value: Any, role: str) -> None:

@@ -24,7 +24,7 @@ from trainjob_migrate.environment import (
     hooks_read_operator_variables,
 )
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.hosts import rename_hosts_of_program, set_host_functions
+from trainjob_migrate.hosts import set_host_names
 from trainjob_migrate.pod_template import convert_template
 from trainjob_migrate.replicas import Replicas, convert_count, find_replicas, record_unused_template
 from trainjob_migrate.run_policy import convert_restarts, convert_run_policy
@@ -52,7 +52,7 @@ def convert_pytorch(draft: Draft, job: Mapping[str, Any], launch: Launch) -> Non
         return
     for field in _FORMER_FIELDS:
         draft.fields.mark_dropped(("spec", field), "the Training Operator reads it only in runPolicy")
-    set_host_functions(draft, {"master": 0, "worker": 1 if master else 0})
+    set_host_names(draft, {"master": 0, "worker": 1 if master else 0})
     nodes = (convert_count(draft, master, exactly=1) if master else 0) + (convert_count(draft, worker) if worker else 0)
     draft.trainer["numNodes"] = nodes
     _, container = find_container(kept.template, _CONTAINER)
@@ -170,9 +170,9 @@ def _convert_environment(
     obstacle = _find_torchrun_obstacle(program, processes, spec)
     if launch is Launch.TORCHRUN and not obstacle:
         wrapped = program.with_torchrun()
-        draft.trainer |= {"command": rename_hosts_of_program(draft, list(wrapped.command)), "numProcPerNode": 1}
+        draft.trainer |= {"command": draft.rename_hosts(list(wrapped.command)), "numProcPerNode": 1}
         if wrapped.args:
-            draft.trainer["args"] = rename_hosts_of_program(draft, list(wrapped.args))
+            draft.trainer["args"] = draft.rename_hosts(list(wrapped.args))
         draft.field_reasons["command"] = "torchrun starts it and sets RANK and the like"
         command = " ".join(redact(list(wrapped.words)))
         draft.add_finding("environment", what, why, f"torchrun starts it, one process per node: {command}")

@@ -156,8 +156,10 @@ def _pod(tree: Mapping[str, Any], container: str) -> _Object:
     """Return the pod template with the training container first."""
     pod: _Object = {**tree.get("pod", {})}
     if "container" in tree or "containers" in pod.get("spec", {}):
-        first = add_name_variable({"name": container, **tree.get("container", {})})
+        first = {"name": container, **tree.get("container", {})}
         pod["spec"] = {**pod.get("spec", {}), "containers": [first, *pod.get("spec", {}).get("containers", [])]}
+    for field in pod.get("spec", {}).keys() & {"containers", "initContainers"}:
+        pod["spec"][field] = [add_name_variable(each) for each in pod["spec"][field]]
     return pod
 
 

@@ -14,7 +14,7 @@ from trainjob.status.nested_fields import get_mapping
 from trainjob_migrate.draft import Draft, RuntimeShape
 from trainjob_migrate.environment import PORT, UNBUFFERED
 from trainjob_migrate.field_records import Path
-from trainjob_migrate.hosts import set_host_functions
+from trainjob_migrate.hosts import set_host_names
 from trainjob_migrate.pod_template import convert_template
 from trainjob_migrate.replicas import Replicas, convert_count, find_replicas, record_unused_template
 from trainjob_migrate.run_policy import convert_restarts, convert_run_policy
@@ -75,7 +75,7 @@ def convert_uniform_job(draft: Draft, job: Mapping[str, Any], kind: UniformJobKi
         first_ranks[role.lower()] = nodes
         nodes += convert_count(draft, one, exactly=kind.replica_counts[role])
     draft.trainer["numNodes"] = nodes
-    set_host_functions(draft, first_ranks)
+    set_host_names(draft, first_ranks)
     _restarts(draft, spec, list(replicas.values()))
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))
     _set_variables(draft, kind, nodes)

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.spec.redaction import redact
-from trainjob.status.nested_fields import get_list, get_mapping, get_str
+from trainjob.status.nested_fields import get_list, get_str
 from trainjob_migrate.draft import Draft, Finding
 from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
-from trainjob_migrate.hosts import EXPANDED_FIELDS, NAME_VARIABLE
+from trainjob_migrate.hosts import NAME_VARIABLE
 from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX, OPERATOR_PORTS
 from trainjob_migrate.mpi_files import HOSTFILE_VOLUME
 
@@ -60,32 +60,30 @@ def describe_references(path: Path, text: str) -> list[Finding]:
     return [_build_finding([f"{format_path(path)}: {found[0]}"])] if found else []
 
 
-def report_v1_names(draft: Draft, path: Path, template: Mapping[str, Any], *, main: str, role: str) -> None:
+def report_v1_names(draft: Draft, path: Path, spec: Mapping[str, Any], *, main: str, role: str) -> None:
     """Report the names of v1 in a pod template.
 
     Files of the MPI operators that the Trainer does not mount are refused.
 
     Args:
         draft: the draft.
-        path: path of the template in the source.
-        template: the pod template.
+        path: path of the spec in the source.
+        spec: the spec of the pod template.
         main: name of the training container.
         role: the replicated job that gets the template.
     """
-    spec = get_mapping(template, "spec")
     redacted = redact(spec)
     own = rf"(?<![\w.-]){re.escape(draft.source_name)}-(?:launcher|worker)(?![\w-])"
     places = []
     for leaf in iterate_leaves(spec):
         text = get_value(spec, leaf)
         if draft.shape.has_uniform_pods and _is_served(spec, leaf):
-            places.append(f"{format_path((*path, 'spec', *leaf))}: {text}")
+            places.append(f"{format_path((*path, *leaf))}: {text}")
         if not isinstance(text, str) or not _may_name_objects(leaf, text):
             continue
-        where = (*path, "spec", *leaf)
+        where = (*path, *leaf)
         _refuse_files(draft, where, text, has_hostfile=_has_hostfile(spec, leaf, main, role))
-        is_expanded = len(leaf) > 2 and leaf[2] in EXPANDED_FIELDS
-        remaining = draft.rename_hosts(text) if is_expanded else draft.host_pattern.sub("", text)
+        remaining = draft.host_pattern.sub("", text)
         variable = get_str(get_value(spec, leaf[:4]), "name") if leaf[2:3] == ("env",) else ""
         names_container = re.fullmatch(re.escape(main), text) if "container" in variable.lower() else None
         if found := names_container or _NAMES.search(remaining) or re.search(own, remaining):

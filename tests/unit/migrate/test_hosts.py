@@ -159,27 +159,43 @@ def test_the_own_service_in_a_variable_for_a_host_follows_the_name(name, value, 
 
 
 @pytest.mark.parametrize(
-    "container",
+    "words",
     [
-        {"env": [{"name": "JOB", "value": "weather"}]},
-        {"env": [{"name": "PEERS", "value": "tcp://weather:1"}]},
-        {"command": ["mpirun", "--master_addr", "weather", "a"]},
-        {"command": ["mpirun", "a"], "args": ["--rdzv-endpoint=weather:29500"]},
-        {"command": ["sh", "-c", "export MASTER_ADDR=weather && mpirun a"]},
-        {"command": ["sh", "-c", "curl http://weather.team.svc:80 && mpirun a"]},
+        ["mpirun", "--master_addr", "{0}", "a"],
+        ["mpirun", "--rdzv-endpoint={0}:29500"],
+        ["mpirun", "-x", "PEERS=tcp://{0}:1", "a"],
+        ["sh", "-c", "export MASTER_ADDR='{0}' && mpirun a"],
+        ["sh", "-c", "curl http://{0}.team.svc:80 && mpirun a"],
+        ["sh", "-c", "ping {0}.team.svc.cluster.local; nc -z {0}:2222"],
     ],
 )
-def test_the_own_service_elsewhere_is_reported(container):
-    found = convert(mpi_job(launcher=container))
+def test_the_own_service_in_a_program_follows_the_name(words):
+    found = convert(mpi_job(launcher={"command": [word.format("weather") for word in words]}))
+    assert expand(found.train_job["spec"]["trainer"])[0] == [word.format(FINAL_NAME) for word in words]
     [finding] = [one for one in found.findings if one.topic == "hosts"]
-    assert "weather may be the job's own Service" in finding.what
-    assert "$(JOBSET_NAME)" in finding.done
+    assert finding.what == "The job refers to the host weather."
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "is_refused"),
+    [
+        ("lifecycle", {"preStop": {"exec": {"command": ["curl", "http://weather:8080/end"]}}}, True),
+        ("readinessProbe", {"exec": {"command": ["nc", "-z", "weather:2222"]}}, True),
+        ("image", "weather:2024", False),
+        ("workingDir", "/data/weather", False),
+    ],
+)
+def test_the_own_service_where_kubernetes_expands_no_variables_is_refused(field, value, is_refused):
+    found = convert(mpi_job(worker={field: value}))
+    assert [one.path.rpartition(".")[2] for one in found.blockers] == ([field] if is_refused else [])
 
 
 @pytest.mark.parametrize(
     "container",
     [
         {"command": ["mpirun", "weather", "--name", "weather", "/weather", "weather.py"]},
+        {"command": ["sh", "-c", "pull weather:1 && pull acme/weather:2024 && cp s3://weather/data ."]},
+        {"env": [{"name": "JOB", "value": "weather"}, {"name": "DATA_URL", "value": "s3://weather/data"}]},
         {"env": [{"name": "OUT", "value": "/data/weather"}, {"name": "MASTER_ADDR", "value": "weather-db"}]},
     ],
 )

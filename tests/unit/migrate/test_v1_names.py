@@ -235,6 +235,11 @@ def test_hosts_of_older_mpi_operators_are_converted():
     assert found.train_job["spec"]["trainer"]["command"][2] == f"{host.format(0)},{host.format(1)}.ns.svc"
 
 
+@pytest.mark.parametrize("containers", [["a"], [1], {"a": 1}])
+def test_init_containers_of_another_type_are_refused(containers):
+    assert convert(pytorch_job(command=["torchrun", "t.py"], pod={"initContainers": containers})).blockers
+
+
 @pytest.mark.parametrize("spec", [{}, {"containers": []}, {"containers": {}}, {"containers": ["a"]}])
 def test_a_template_without_containers_is_refused_without_an_exception(spec):
     job = pytorch_job(command=["torchrun", "t.py"])
