@@ -81,7 +81,10 @@ def _convert_container(draft: Draft, path: Path, container: Any) -> Any:
 
 
 def _convert_variable(draft: Draft, path: Path, variable: Any) -> Any:
-    """Return a variable with the TrainJob's host names; a Secret that is called like a host keeps its name."""
+    """Return a variable with the TrainJob's host names.
+
+    A Secret that is called like a host keeps its name.
+    """
     if not isinstance(variable, Mapping):
         return variable
     if variable.get("name") == _NAME:

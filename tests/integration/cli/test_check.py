@@ -59,7 +59,7 @@ def test_an_administrator_passes_all_checks(trainjob, laptop, client, namespace)
     assert found.pop("runtimes")[1].startswith("jax-distributed, torch-distributed, torchtune-llama3.2-1b, ")
     assert found == {
         "api server": ("ok", f"{laptop.server} is Kubernetes v1.36.3; you are kubernetes-admin", ""),
-        "trainer": ("ok", "Kubeflow Trainer 2.2 or later", ""),
+        "trainer": ("ok", "Kubeflow Trainer 2.3.0", ""),
         "jobset": ("ok", "JobSet is installed", ""),
         "permissions": ("ok", f"all required permissions are granted in namespace {namespace}", ""),
         "webhook": ("ok", "the Trainer's webhook responds", ""),
