@@ -142,7 +142,7 @@ def test_the_printed_roles_grant_the_missing_permissions(client, namespace, rest
     assert advice == f"have an administrator run {whole}, or grant only the missing ones, listed below"
     assert found["api server"][1].endswith(f"; you are system:serviceaccount:{namespace}:robot")
     assert found["trainer"] == ("ok", "Kubeflow Trainer 2.3.0", "")
-    unknown = ["webhook", "runtimes", "kueue", "storage", "claims"]
+    unknown = ["webhook", "runtimes", "kueue", "storage", "claims", "sidecars", "quotas", "limits"]
     assert [name for name, row in found.items() if row[0] == "unknown"] == unknown
     for item in yaml.safe_load_all(rest.partition("kubectl apply -f FILE\n")[2]):
         within = item["metadata"].get("namespace")
