@@ -45,7 +45,7 @@ OLD_JOBS = {"JAXJob", "MPIJob", "PyTorchJob", "XGBoostJob"}
 TRAINJOB = (sys.executable, "-m", "trainjob")
 # The tests of these pages apply them on a control plane with Kueue.
 KINDS_OF_OTHER_TESTS = dict.fromkeys(
-    ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "WorkloadPriorityClass"),
+    ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass"),
     "tests/e2e/controlplane/test_queues_page.py",
 )
 HELM_VALUES = "values.yaml"  # title of the blocks that tests/integration/airflow/test_pages.py checks
