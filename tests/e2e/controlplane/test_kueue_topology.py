@@ -12,10 +12,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+import yaml
 
 import control_plane
 from control_plane import ControlPlane
 from tests.e2e.controlplane.queues import kueue_object, workload_of
+from tests.support.code_blocks import ALL_BLOCKS
 from tests.support.diagnosed_jobs import JobGroup, shell_job
 from tests.support.kubernetes_client import Client
 from tests.support.polling import wait_until
@@ -29,6 +31,7 @@ BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-
 RACKS = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
 """Rack of each node; a node has two CPUs, and the control plane's own node is in no rack."""
 PODSET = "kueue.x-k8s.io/podset-"
+TOPOLOGY_OF_THE_PAGE = next(block.text for block in ALL_BLOCKS if "kind: Topology\n" in block.text)
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +48,10 @@ def client(plane):
         for node, rack in RACKS.items():
             stack.enter_context(run_kubelet(plane, node))
             wait_until(lambda name=node: opened.request("GET", f"/api/v1/nodes/{name}").ok)
-            labels = {"pool": "racks", BLOCK: "one", RACK: rack}
+            labels = {"pool": "gpus", BLOCK: "one", RACK: rack}
             opened.patch("Node", None, node, {"metadata": {"labels": labels}})
-        levels = [{"nodeLabel": BLOCK}, {"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]
-        opened.create(kueue_object("Topology", "datacenter", spec={"levels": levels}))
-        flavor = {"nodeLabels": {"pool": "racks"}, "topologyName": "datacenter"}
-        opened.create(kueue_object("ResourceFlavor", "racks", spec=flavor))
+        for document in yaml.safe_load_all(TOPOLOGY_OF_THE_PAGE):
+            opened.create(document)
         yield opened
 
 
@@ -77,7 +78,7 @@ def run_kubelet(plane, node):
 def namespace(client, unique):
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}, "")
     resources = [{"name": "cpu", "nominalQuota": 8}]
-    group = {"coveredResources": ["cpu"], "flavors": [{"name": "racks", "resources": resources}]}
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "gpu", "resources": resources}]}
     client.create(kueue_object("ClusterQueue", unique, spec={"namespaceSelector": {}, "resourceGroups": [group]}))
     client.create(kueue_object("LocalQueue", "racks", spec={"clusterQueue": unique}), unique)
     return unique
@@ -141,7 +142,7 @@ def test_the_check_shows_what_a_queue_offers(cluster, namespace):
     rows = check_namespace(cluster.inspect_platform(namespace, "torch-distributed"), datetime.now(timezone.utc))
     [row] = [row for row in rows if row.name == "kueue"]
     levels = f"{BLOCK} > {RACK} > kubernetes.io/hostname"
-    assert row.text == f"queues: racks (racks: cpu 8, topology datacenter: {levels})"
+    assert row.text == f"queues: racks (gpu: cpu 8, topology datacenter: {levels})"
 
 
 def test_more_pods_than_a_rack_has(client, namespace, job_group, tmp_path):
