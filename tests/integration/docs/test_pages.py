@@ -44,13 +44,10 @@ OBJECTS = {
 OLD_JOBS = {"JAXJob", "MPIJob", "PyTorchJob", "XGBoostJob"}
 TRAINJOB = (sys.executable, "-m", "trainjob")
 # The tests of these pages apply them on a control plane with Kueue.
-KINDS_OF_OTHER_TESTS = {
-    **dict.fromkeys(
-        ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "WorkloadPriorityClass"),
-        "tests/e2e/controlplane/test_queues_page.py",
-    ),
-    "Topology": "tests/e2e/controlplane/test_kueue_topology.py",
-}
+KINDS_OF_OTHER_TESTS = dict.fromkeys(
+    ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass"),
+    "tests/e2e/controlplane/test_queues_page.py",
+)
 HELM_VALUES = "values.yaml"  # title of the blocks that tests/integration/airflow/test_pages.py checks
 SLOW_ON_CLUSTER = "docs/how-to/from-kubeflow-sdk.md"  # it trains with TorchTune, as README.md's does
 RUN_ON_CLUSTER = [block for block in python_blocks("core") if "connect()" in block.text]
