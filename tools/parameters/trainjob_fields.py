@@ -60,7 +60,7 @@ class Row:
     """Fields that a request says in the same way.
 
     Attributes:
-        fields: path below that of the section; `{a,b}` stands for several.
+        fields: path below that of the section; `{a,b}` means several.
         how: field of a request, or `refused` and the reason.
         since: first Trainer with the fields.
         before: first Trainer without them; empty if the newest has them.
@@ -220,7 +220,7 @@ def list_schema_fields(schema: Mapping[str, Any], path: str) -> Iterator[str]:
 
 
 def expand(pattern: str) -> list[str]:
-    """Return the paths that a pattern with `{a,b}` stands for; braces may be nested."""
+    """Return the paths that a pattern with `{a,b}` means; braces may be nested."""
     innermost = re.search(r"\{([^{}]*)\}", pattern)
     if innermost is None:
         return [pattern]

@@ -1,7 +1,7 @@
 """Options of a TrainJob under the names of the Kubeflow SDK (`kubeflow.trainer.options`, 0.5).
 
 The arguments of `TrainerClient().train(...)` are also those of a [trainjob.TrainJob][]. Its `options` take these
-classes and the SDK's own. Each option stands for a field: `Labels(labels)` for `labels`, `Annotations(annotations)` for
+classes and the SDK's own. Each option sets a field: `Labels(labels)` for `labels`, `Annotations(annotations)` for
 `annotations`, `Name(name)` for `name`, `ActiveDeadlineSeconds(seconds)` for `deadline`, `TrainerCommand(command)` and
 `TrainerArgs(args)` for those of the trainer, and `RuntimePatch` for `runtime_patches`.
 """

@@ -29,7 +29,7 @@ def load_trainjob_schema() -> Mapping[str, Any]:
 
 
 def find_schema(place: str) -> Mapping[str, Any]:
-    """Return the schema at a path in a TrainJob; `[]` stands for any item of a list."""
+    """Return the schema at a path in a TrainJob; `[]` means any item of a list."""
     schema = load_trainjob_schema()
     for name in place.replace("[]", ".[]").split("."):
         schema = schema["items"] if name == "[]" else schema["properties"][name]

@@ -5,12 +5,11 @@ Source: Trainer 2.3 `manifests/base/{crds,manager,rbac}`, JobSet 0.12 `config/co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from trainjob_local.apiserver import Operation, Reader, Registry, StatusError
+from trainjob_local.apiserver.openapi import describe_custom_kind
 from trainjob_local.apiserver.resources import RESOURCES, Resource
-from trainjob_local.apiserver.trainjob_descriptions import describe_trainjob
 from trainjob_local.objects import Json
 from trainjob_local.runtimes import TRAINER_VERSION
 
@@ -51,10 +50,8 @@ def _definition(resource: Resource) -> Json:
         "plural": resource.plural,
         "singular": resource.kind.lower(),
     }
-    schema: Mapping[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    if resource.plural == "trainjobs":
-        schema = describe_trainjob()
-    version: Json = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    schema = {"openAPIV3Schema": describe_custom_kind(resource)}
+    version: Json = {"name": resource.version, "served": True, "storage": True, "schema": schema}
     if resource.has_status:
         version["subresources"] = {"status": {}}
     established = {"type": "Established", "status": "True", "reason": "InitialNamesAccepted"}

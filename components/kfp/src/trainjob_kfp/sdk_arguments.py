@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import CustomTrainerContainer
 from trainjob.spec.base import Spec
-from trainjob.spec.sdk_options import apply_options
+from trainjob.spec.sdk_options import apply_options, is_dataclass_object, read_fields
 from trainjob_kfp.function_text import source
 
 ARGUMENTS = ("trainer", "options")
@@ -28,7 +27,7 @@ def expand_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
         InvalidSpec: an option or the trainer has no inputs, or contradicts another argument.
     """
     fields = apply_options(arguments, [*CustomTrainerContainer.model_fields])
-    trainer = _read_fields(fields.pop("trainer", None) or {})
+    trainer = _read_set_fields(fields.pop("trainer", None) or {})
     if "config" in trainer:
         raise InvalidSpec(Problem("trainer", "a BuiltinTrainer", "use the component fine_tune, which has its fields"))
     if function := trainer.pop("func", None):
@@ -45,16 +44,15 @@ def to_plain_object(value: Any) -> Any:
     """Return an object of a request or of the SDK as a dict of the fields that are set."""
     if isinstance(value, Spec):
         return value.model_dump(mode="json", exclude_defaults=True)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: to_plain_object(inner) for name, inner in _read_fields(value).items()}
+    if is_dataclass_object(value):
+        return {name: to_plain_object(inner) for name, inner in _read_set_fields(value).items()}
     return value
 
 
-def _read_fields(value: Any) -> dict[str, Any]:
+def _read_set_fields(value: Any) -> dict[str, Any]:
     """Return the fields of an object that are set."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Spec):
         return {name: getattr(value, name) for name in value.model_fields_set}
-    found = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return {name: inner for name, inner in found.items() if inner is not None}
+    return {name: inner for name, inner in read_fields(value).items() if inner is not None}

@@ -15,7 +15,7 @@ from trainjob.status.platform_facts import PlatformFacts
 
 _NO_ISTIO = 'labels={"sidecar.istio.io/inject": "false"}'
 # Labels (Istio) and annotations (Linkerd) of a namespace that add a container to its pods, their values, and the line
-# of a step that prevents it. An empty value stands for any value.
+# of a step that prevents it. An empty value means any value.
 _INJECTIONS = (
     ("istio-injection", "enabled", _NO_ISTIO),
     ("istio.io/rev", "", _NO_ISTIO),

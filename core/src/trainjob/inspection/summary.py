@@ -78,7 +78,7 @@ def summarize(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]] = ()) ->
         message=_message(verdict, pods),
         queue=get_str(meta, "labels", QUEUE_LABEL),
         runtime=get_str(job, "spec", "runtimeRef", "name"),
-        percent=reported_percent(job),
+        percent=_reported_percent(job),
         created=get_str(meta, "creationTimestamp"),
         ended=_end_time(job),
         attempt=get_int(meta, "labels", labels.ATTEMPT),
@@ -86,7 +86,7 @@ def summarize(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]] = ()) ->
     )
 
 
-def reported_percent(job: Mapping[str, Any]) -> int | None:
+def _reported_percent(job: Mapping[str, Any]) -> int | None:
     """Return the progress in percent that the trainer reports; None if it reports none.
 
     Trainer 2.2 and later have it (TrainJobStatus in pkg/apis/trainer/v1alpha1).

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from typing_extensions import Self
 
 from trainjob.errors import InvalidSpec, Problem, ProblemKind
-from trainjob.spec.problems import REDACTED, SEARCH_ADVICE, format_value, to_invalid_spec
+from trainjob.spec.problems import REDACTED, SEARCH_ADVICE, format_value, is_search_space, to_invalid_spec
 
 _MAX_DEPTH = 100  # nested levels of JSON; a pod in a TrainJob is at level 15
 MAX_NODES = 2**31 - 1  # of the Trainer, whose numNodes is an int32
@@ -96,7 +96,7 @@ def invalid_field(field: str, value: object, allowed: str) -> InvalidSpec:
         value: its value, which the error shows as its Python `repr`; `***` is shown unchanged.
         allowed: the rule.
     """
-    if hasattr(value, "feasible_space"):  # of the Kubeflow SDK's OptimizerClient
+    if is_search_space(value):
         return InvalidSpec(Problem(field, "a search space", SEARCH_ADVICE))
     shown = REDACTED if isinstance(value, str) and value == REDACTED else format_value(field, value)
     kind = ProblemKind.MISSING if value is None else ProblemKind.INVALID

@@ -85,7 +85,7 @@ class TrainJob(BaseRequest):
         max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
             Python and files, None (null) leaves it to the runtime.
         options: options of the Kubeflow SDK's `train`, such as `Labels`, of `trainjob.options` or of the SDK; each
-            stands for another field.
+            sets another field.
     """
 
     trainer: Trainer = Field(default_factory=CustomTrainerContainer)

@@ -19,8 +19,7 @@ from trainjob.spec.queue import PODSET_PREFIX, QUEUE_LABEL, Queue, check_partial
 from trainjob.spec.resources import CLAIMS_ADVICE, Runtime
 from trainjob.spec.secrets import FILE_KEY_ADVICE
 
-HOST_VARIABLE = re.compile(r"(?:ADDR|HOST|ENDPOINT|URL|SERVER|MASTER)$")
-"""End of the name of a variable that holds a host."""
+_HOST_VARIABLE = re.compile(r"(?:ADDR|HOST|ENDPOINT|URL|SERVER|MASTER)$")  # end of its name
 _TOP_LEVEL_KEYS = ("apiVersion", "kind", "metadata", "spec")
 _METADATA_KEYS = ("name", "generateName", "namespace", "labels", "annotations")
 
@@ -200,14 +199,14 @@ def _check_placeholders(manifest: Mapping[str, Any]) -> None:
     Raises:
         InvalidSpec: the error has each field with a placeholder.
     """
+    from trainjob.spec.placeholders import find_placeholders
+
     metadata, spec = manifest.get("metadata") or {}, manifest["spec"]
     fields = {
         **{f"metadata.{name}": metadata.get(name) for name in ("name", "generateName", "namespace")},
         "spec.runtimeRef.name": spec["runtimeRef"]["name"],
         "spec.trainer.image": (spec.get("trainer") or {}).get("image"),
     }
-    from trainjob.spec.placeholders import find_placeholders
-
     problems = [
         problem
         for field, value in fields.items()
@@ -235,7 +234,7 @@ def _check_hosts(name: str, spec: Any) -> None:
     for field, text in texts.items():
         found = host.search(text)
         variable = texts.get(f"{field.removesuffix('.value')}.name", "")
-        if not (found or (text == name and field.endswith(".value") and HOST_VARIABLE.search(variable))):
+        if not (found or (text == name and field.endswith(".value") and _HOST_VARIABLE.search(variable))):
             continue
         new = f"$(JOBSET_NAME){found[1]}.$(JOBSET_NAME)" if found else "$(JOBSET_NAME)"
         rule = (

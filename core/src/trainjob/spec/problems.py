@@ -83,11 +83,16 @@ def _to_problem(detail: Mapping[str, Any], location: tuple[str, ...], model: typ
     wanted = _find_model(model, location)
     context["model"] = f"a {wanted.__name__}" if wanted else "an object"
     rule = _RULES.get(detail["type"], "{message}").format(**context)
-    if hasattr(value, "feasible_space"):  # of the Kubeflow SDK's OptimizerClient
+    if is_search_space(value):
         return Problem(field, "a search space", SEARCH_ADVICE)
     if isinstance(value, str) and "{{" in value:
         rule += f"; it is a template, and no template is rendered in a {model.__name__}: give a dict of its fields"
     return Problem(field, format_value(field, value), rule)
+
+
+def is_search_space(value: object) -> bool:
+    """Return whether a value is for the Kubeflow SDK's OptimizerClient: a range to search."""
+    return hasattr(value, "feasible_space")
 
 
 def _describe_unknown_field(name: str, model: type[BaseModel] | None) -> str:

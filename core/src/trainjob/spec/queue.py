@@ -26,7 +26,7 @@ _NODE_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-
 
 
 class Queue(Spec):
-    """A Kueue LocalQueue; a plain string stands for its name.
+    """A Kueue LocalQueue; a plain string means its name.
 
     Attributes:
         name: name of the LocalQueue, in the TrainJob's namespace.

@@ -13,14 +13,15 @@ from trainjob.errors import InvalidSpec, Problem, ProblemKind
 from trainjob.spec.base import invalid_field
 from trainjob.spec.credential_checks import check_document
 from trainjob.spec.kubernetes_values import check_kubernetes_value
+from trainjob.spec.problems import REDACTED
+from trainjob.spec.queue import KUEUE_PREFIX, QUEUE_LABEL
 
 MAX_PATCHES = 15
 """Patches of a request with our own ones: a TrainJob has at most 16, and Kueue adds one."""
 _SCHEMA = "spec.runtimePatches[]"
 # A domain-prefixed path (Kubernetes 1.36, apimachinery/pkg/util/validation, IsDomainPrefixedPath).
 _MANAGER = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
-_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-_TAKEN = ("trainjob.dev/", "kueue.x-k8s.io/")
+_TAKEN = ("trainjob.dev/", KUEUE_PREFIX)
 # Containers whose variables the Trainer takes from other fields (Trainer 2.3, plugins/jobset).
 _ENV_FIELDS = {
     "node": "env",
@@ -86,13 +87,13 @@ def _find_ineffective_metadata(template: Mapping[str, Any], path: str, names: tu
 
 
 def _find_problems_of_pods(template: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    if queue := template.get("metadata", {}).get("labels", {}).get(_QUEUE_LABEL):
+    if queue := template.get("metadata", {}).get("labels", {}).get(QUEUE_LABEL):
         rule = "Kueue would treat each pod as a workload of its own: give the field queue"
-        yield from invalid_field(f"{path}.metadata.labels.{_QUEUE_LABEL}", queue, rule).problems
+        yield from invalid_field(f"{path}.metadata.labels.{QUEUE_LABEL}", queue, rule).problems
     for number, container in enumerate(template.get("spec", {}).get("containers", ())):
         if container.get("env") and (field := _ENV_FIELDS.get(container["name"])):
             rule = f"the Trainer refuses variables of the container {container['name']} here: give the field {field}"
-            yield from invalid_field(f"{path}.spec.containers[{number}].env", "***", rule).problems
+            yield from invalid_field(f"{path}.spec.containers[{number}].env", REDACTED, rule).problems
 
 
 RuntimePatches = Annotated[tuple[Mapping[str, Any], ...], AfterValidator(_validate_runtime_patches)]

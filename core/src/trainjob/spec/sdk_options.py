@@ -56,12 +56,21 @@ def apply_options(fields: Mapping[str, Any], trainer_fields: Sequence[str]) -> d
     return applied
 
 
-def to_plain(option: Any) -> Any:
+def _to_plain(option: Any) -> Any:
     """Return an option as JSON values, with the names of the Kubernetes API in patches."""
-    if not dataclasses.is_dataclass(option) or isinstance(option, type):
-        return [to_plain(item) for item in option] if isinstance(option, list | tuple) else option
-    values = {field.name: getattr(option, field.name) for field in dataclasses.fields(option)}
-    return {_to_api_name(name): to_plain(value) for name, value in values.items() if value is not None}
+    if not is_dataclass_object(option):
+        return [_to_plain(item) for item in option] if isinstance(option, list | tuple) else option
+    return {_to_api_name(name): _to_plain(value) for name, value in read_fields(option).items() if value is not None}
+
+
+def is_dataclass_object(value: Any) -> bool:
+    """Return whether a value is an instance of a dataclass, such as an option."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def read_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of an instance of a dataclass by name."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def _to_api_name(name: str) -> str:
@@ -69,10 +78,8 @@ def _to_api_name(name: str) -> str:
 
 
 def _read(option: Any, place: str) -> tuple[str, Any]:
-    """Return the field that an option stands for, and its value."""
-    values: Any = option
-    if dataclasses.is_dataclass(option) and not isinstance(option, type):
-        values = {field.name: getattr(option, field.name) for field in dataclasses.fields(option)}
+    """Return the field that an option sets, and its value."""
+    values = read_fields(option) if is_dataclass_object(option) else option
     names = [name for name in values if name != "manager"] if isinstance(values, Mapping) else []
     [name] = names if len(names) == 1 else [""]
     if name not in _FIELDS:
@@ -81,7 +88,7 @@ def _read(option: Any, place: str) -> tuple[str, Any]:
     if name == "training_runtime_spec":
         return "runtime_patches", {
             "manager": values.get("manager"),
-            "trainingRuntimeSpec": to_plain(values[name]) or {},
+            "trainingRuntimeSpec": _to_plain(values[name]) or {},
         }
     return _FIELDS[name], timedelta(seconds=values[name]) if name == "seconds" else values[name]
 

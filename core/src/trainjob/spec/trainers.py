@@ -14,7 +14,7 @@ from trainjob.spec.credential_checks import check_command, check_text, check_val
 from trainjob.spec.credential_rules import contains_credentials
 from trainjob.spec.framework import BuiltinConfigField
 from trainjob.spec.nodes import TrainingNodes
-from trainjob.spec.problems import REDACTED, SEARCH_ADVICE
+from trainjob.spec.problems import REDACTED, SEARCH_ADVICE, is_search_space
 from trainjob.spec.resume_from import ResumeFromField
 from trainjob.spec.secrets import Env
 
@@ -69,7 +69,7 @@ class CustomTrainer(TrainingNodes):
     @classmethod
     def _validate_func_args(cls, arguments: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         for name, value in (arguments or {}).items():
-            if hasattr(value, "feasible_space"):
+            if is_search_space(value):
                 raise invalid_field(name, value, SEARCH_ADVICE)
         # Python also reads them in the pod, so NaN is allowed.
         check_values(to_json_value(dict(arguments or {}), allow_nan=True))

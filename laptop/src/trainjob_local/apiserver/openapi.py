@@ -17,7 +17,7 @@ from trainjob_local.apiserver.resources import Resource, by_group_version
 from trainjob_local.apiserver.trainjob_descriptions import describe_trainjob
 from trainjob_local.apiserver.type_schemas import REFERENCE, build_type_schemas, type_schema_name, types_digest
 
-__all__ = ["build_openapi", "build_openapi_index"]
+__all__ = ["build_openapi", "build_openapi_index", "describe_custom_kind"]
 
 Json = dict[str, Any]
 
@@ -60,7 +60,7 @@ def build_openapi(group: str, version: str) -> Json:
 @functools.cache
 def _digest(group: str, version: str) -> str:
     # Not of the document itself, because it takes long to make that of Kubernetes' own types.
-    schemas = {resource.plural: _describe_custom(resource) for resource in by_group_version(group, version)}
+    schemas = {resource.plural: describe_custom_kind(resource) for resource in by_group_version(group, version)}
     return hashlib.sha256(json.dumps([group, version, schemas, types_digest()]).encode()).hexdigest().upper()
 
 
@@ -73,7 +73,7 @@ def _schema_name(resource: Resource) -> str:
 
 def _schemas(resource: Resource) -> Json:
     name, key = _schema_name(resource), _type_key(resource)
-    found = build_type_schemas(key) if key else {name: _describe_custom(resource)}
+    found = build_type_schemas(key) if key else {name: describe_custom_kind(resource)}
     items = {"type": "array", "items": {"$ref": f"{REFERENCE}{name}"}}
     return {
         **found,
@@ -82,7 +82,7 @@ def _schemas(resource: Resource) -> Json:
     }
 
 
-def _describe_custom(resource: Resource) -> Json:
+def describe_custom_kind(resource: Resource) -> Json:
     """Return the schema of a kind that is not Kubernetes' own."""
     if resource.plural == "trainjobs":
         return describe_trainjob()

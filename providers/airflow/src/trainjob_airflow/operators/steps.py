@@ -826,7 +826,7 @@ class TrainJobOperator(ManifestOperator):
             max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
                 Python and files, None (null) leaves it to the runtime.
             options: options of the Kubeflow SDK's `train`, such as `Labels`, of `trainjob.options` or of the SDK; each
-                stands for another field.
+                sets another field.
             name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
             labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
                 a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
