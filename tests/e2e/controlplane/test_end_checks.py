@@ -14,7 +14,6 @@ from tests.support.kubernetes_client import Client, path_of
 from tests.support.polling import wait_until
 from tests.support.trainjobs import has_condition, list_pods
 from trainjob import RunKey
-from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import KillAction, Limits, end_checks, submit, wait
 from trainjob.status import Phase, derive_verdict
 
@@ -39,13 +38,6 @@ def client(plane):
 def namespace(client, unique):
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}, "")
     return unique
-
-
-@pytest.fixture
-def cluster(plane, namespace):
-    connection = Connection(kubeconfig=str(plane.kubeconfig), namespace=namespace)
-    with contextlib.closing(Cluster(connection, retry_seconds=20.0)) as opened:
-        yield opened
 
 
 @contextlib.contextmanager

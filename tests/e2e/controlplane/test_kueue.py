@@ -13,7 +13,7 @@ from control_plane import ControlPlane
 from tests.e2e.controlplane.queues import create_queue, create_shared_objects, kueue_object, workload_of
 from tests.support import shipped_manifests
 from tests.support.accounts import is_allowed, kubeconfig_with_token
-from tests.support.diagnosed_jobs import JobGroup, diagnosis_row, shell_job
+from tests.support.diagnosed_jobs import diagnosis_row, shell_job
 from tests.support.kubernetes_client import Client, path_of
 from tests.support.polling import wait_until
 from tests.support.trainjobs import conditions, train_job
@@ -63,21 +63,6 @@ def client(plane):
 def namespace(client, unique):
     client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": unique}}, "")
     return unique
-
-
-@pytest.fixture
-def cluster(plane, namespace):
-    connection = Connection(kubeconfig=str(plane.kubeconfig), namespace=namespace)
-    with contextlib.closing(Cluster(connection, retry_seconds=20.0)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def job_group(cluster, unique):
-    with ThreadPoolExecutor(16) as pool:
-        opened = JobGroup(cluster, unique, pool)
-        yield opened
-        opened.cancel_all()
 
 
 def queued_job(script, queue, **resources):

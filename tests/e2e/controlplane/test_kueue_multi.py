@@ -11,7 +11,7 @@ import pytest
 
 from control_plane import ControlPlane
 from tests.e2e.controlplane.queues import create_queue, create_shared_objects, kueue_object
-from tests.support.diagnosed_jobs import JobGroup, shell_job
+from tests.support.diagnosed_jobs import shell_job
 from tests.support.kubernetes_client import Client
 from tests.support.polling import wait_until
 from tests.support.trainjobs import conditions, is_finished, list_pods
@@ -76,14 +76,6 @@ def cluster(planes):
     connection = Connection(kubeconfig=str(planes[0].kubeconfig), namespace=NAMESPACE)
     with contextlib.closing(Cluster(connection, retry_seconds=20.0)) as opened:
         yield opened
-
-
-@pytest.fixture
-def job_group(cluster, unique):
-    with ThreadPoolExecutor(4) as pool:
-        opened = JobGroup(cluster, unique, pool)
-        yield opened
-        opened.cancel_all()
 
 
 def remote_job(script, **job):

@@ -7,7 +7,6 @@ import re
 import socket
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -18,11 +17,10 @@ import control_plane
 from control_plane import ControlPlane
 from tests.e2e.controlplane.queues import kueue_object, workload_of
 from tests.support.code_blocks import ALL_BLOCKS
-from tests.support.diagnosed_jobs import JobGroup, shell_job
+from tests.support.diagnosed_jobs import shell_job
 from tests.support.kubernetes_client import Client
 from tests.support.polling import wait_until
 from trainjob import Queue
-from trainjob.client import Cluster, Connection
 from trainjob.inspection.check import check_namespace
 
 pytestmark = pytest.mark.timeout(300)
@@ -82,21 +80,6 @@ def namespace(client, unique):
     client.create(kueue_object("ClusterQueue", unique, spec={"namespaceSelector": {}, "resourceGroups": [group]}))
     client.create(kueue_object("LocalQueue", "racks", spec={"clusterQueue": unique}), unique)
     return unique
-
-
-@pytest.fixture
-def cluster(plane, namespace):
-    connection = Connection(kubeconfig=str(plane.kubeconfig), namespace=namespace)
-    with contextlib.closing(Cluster(connection, retry_seconds=20.0)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def job_group(cluster, unique):
-    with ThreadPoolExecutor(8) as pool:
-        opened = JobGroup(cluster, unique, pool)
-        yield opened
-        opened.cancel_all()
 
 
 def gated_job(tmp_path, nodes, **job):
