@@ -69,10 +69,9 @@ def list_warnings(client, namespace, name):
 def has_jobset(conversion):
     """Return whether this cluster's Trainer creates a JobSet for a conversion.
 
-    It does not if the job has another managedBy or needs a gang scheduler.
+    It does not if the job has another managedBy.
     """
-    is_gang = "podGroupPolicy" in (conversion.runtime or {"spec": {}})["spec"]
-    return conversion.train_job["spec"].get("managedBy") != MANAGED_ELSEWHERE and not is_gang
+    return conversion.train_job["spec"].get("managedBy") != MANAGED_ELSEWHERE
 
 
 def test_converted_jobs_are_accepted(client, namespace, target):

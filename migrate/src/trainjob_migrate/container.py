@@ -211,7 +211,8 @@ def _ports(draft: Draft, path: Path, ports: Any, role: str) -> None:
                 (*path, number), "the port of the Training Operator's rendezvous; the Trainer declares its own"
             )
         else:
-            draft.add_part((*path, number), ("container", "ports"), [port], patchable=False, role=role)
+            reason = "pods reach it at the hosts of the TrainJob, because there is no Service for each pod"
+            draft.add_part((*path, number), ("container", "ports"), [port], patchable=False, role=role, reason=reason)
 
 
 def _usual_pull_policy(image: Any) -> str:

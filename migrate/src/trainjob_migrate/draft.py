@@ -67,15 +67,14 @@ TORCH = RuntimeShape("torch-distributed", "torch", {"numNodes": 1, "torch": {}},
 
 @dataclass(frozen=True)
 class Part:
-    """A value for the pods, Jobs or JobSet of the new job.
+    """A value for the pods or Jobs of the new job.
 
     Its final object, TrainJob or TrainingRuntime, is known only when all parts are collected.
 
     Attributes:
         path: path of the field in the source.
         target: target path, from the replicated job: `("pod", "spec", …)`, `("pod", "metadata", …)`,
-            `("container", …)`, `("job", …)` below the Job's spec, `("jobset", "metadata", …)`, or `("runtime", …)`
-            below the TrainingRuntime's spec.
+            `("container", …)`, or `("job", …)` below the Job's spec.
         value: value for the target; lists are joined, mappings merged.
         patchable: whether a TrainJob may patch it; otherwise the job needs a runtime of its own.
         reason: reason for the record.
@@ -110,7 +109,7 @@ class Draft:
         metadata: labels and annotations of the TrainJob.
         trainer: `spec.trainer`.
         spec: the other fields of the TrainJob's spec.
-        parts: values for pods, Jobs and JobSet.
+        parts: values for pods and Jobs.
         findings: facts that the user should know.
         environment: variables that replace those of the old operator; they are appended to `spec.trainer.env`.
         reserved: variables that a job may not set, with the reason for each.
@@ -156,7 +155,7 @@ class Draft:
             self.findings.append(finding)
 
     def add_part(self, path: Path, target: tuple[str, ...], value: Any, *, patchable: bool, **more: Any) -> None:
-        """Add a value for the pods, Jobs or JobSet; `more` are the other fields of `Part`."""
+        """Add a value for the pods or Jobs; `more` are the other fields of `Part`."""
         self.parts.append(Part(path, target, value, patchable, **more))
 
     @property

@@ -20,7 +20,7 @@ from trainjob_migrate.draft import Finding
 from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
 from trainjob_migrate.identity import is_job_name
 from trainjob_migrate.unreadable_texts import describe_read_error, find_job_kind
-from trainjob_migrate.v1_names import describe_references
+from trainjob_migrate.v1_names import V1_OBJECTS
 
 # The status of a Workflow has copies of its templates.
 _SKIPPED = (("status",), ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"))
@@ -77,17 +77,15 @@ class Owner:
         return get_str(self.document, "metadata", "namespace")
 
     @functools.cached_property
-    def references(self) -> list[Finding]:
-        """Findings about texts of the object that refer to v1 jobs, beside its jobs."""
-        jobs = {path for path, _ in _iterate_candidates(self.document, ())}
-        skipped = {("metadata",), *_SKIPPED, *jobs}
-        found = []
-        for leaf in iterate_leaves(self.document):
-            is_name = leaf[-1:] in (("name",), ("template",))
-            text = get_value(self.document, leaf)
-            if isinstance(text, str) and not is_name and not any(leaf[: n + 1] in skipped for n in range(len(leaf))):
-                found += describe_references(leaf, text)
-        return found
+    def references(self) -> list[str]:
+        """Paths of the texts beside the jobs that refer to v1 jobs or labels."""
+        skipped = {("metadata",), *_SKIPPED, *(path for path, _ in _iterate_candidates(self.document, ()))}
+        return [
+            format_path(leaf)
+            for leaf in iterate_leaves(self.document)
+            if leaf[-1] not in ("name", "template") and skipped.isdisjoint(leaf[: n + 1] for n in range(len(leaf)))
+            if V1_OBJECTS.search(str(get_value(self.document, leaf)))
+        ]
 
 
 @dataclass(frozen=True)
@@ -145,24 +143,19 @@ class EmbeddedJob:
         """Reason why a TrainJob cannot be in the place of the job; empty if it can."""
         return _REFUSALS.get(self.owner.kind, "")
 
-    def list_findings(self, *, is_refused: bool) -> list[Finding]:
-        """Return the findings with the place of the job, and with what else has to change there.
+    def describe_place(self, *, is_refused: bool) -> Finding:
+        """Return the finding with the place of the job, and with what else has to change there.
 
-        Args:
-            is_refused: whether the job is refused, so that nothing changes in its place.
+        Nothing changes in the place of a refused job.
         """
-        if is_refused:
-            return [self._describe_place(is_refused=True)]
-        return [self._describe_place(is_refused=False), *self.owner.references]
-
-    def _describe_place(self, *, is_refused: bool) -> Finding:
         comments = "" if self.number is None else " Comments of the text are lost."
+        references = ", ".join(self.owner.references)
         place = f"`convert` writes the object with the TrainJob in this place.{comments}"
         return Finding(
             "embedded",
             f"The job is a part of {self.owner.title}, at {self.place}.",
             "The object, or the program that reads it, creates the job. It may depend on the job's kind, labels, "
-            "containers or conditions.",
+            f"containers or conditions{f': see {references}' if references else ''}.",
             "Nothing is written." if is_refused else f"{place} {_ADVICE.get(self.owner.kind, 'Check it.')}",
         )
 

@@ -11,7 +11,6 @@ pkg/runtime/framework/plugins/mpi/mpi.go, by ssh.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from posixpath import basename
 from typing import Any
 
@@ -58,9 +57,6 @@ def convert_mpi(draft: Draft, job: Mapping[str, Any], _: Launch) -> None:
     convert_count(draft, launcher, exactly=1)
     draft.trainer |= {"numNodes": convert_count(draft, worker) + also_trains, "numProcPerNode": 1}
     convert_run_policy(draft, _POLICY, spec.get("runPolicy"))
-    if any(part.target[:2] == ("runtime", "podGroupPolicy") for part in draft.parts):
-        # A gang includes the launcher: nodes would wait for the launcher, and the launcher for the nodes.
-        draft.shape = replace(draft.shape, depends_on={})
     main = get_str(spec, "mainContainer") if by_kubectl else ""
     pods = tuple(
         MpiPod(role, replicas, find_container(replicas.template, main or _first_container_name(replicas))[1])
@@ -136,16 +132,9 @@ def _options(draft: Draft, spec: Mapping[str, Any], fields: tuple[str, ...], *, 
         if field in fields and is_kept:
             reason = "rank 0 is on the first node: the launcher is the last host" if spec.get(field) is True else ""
             draft.fields.mark_moved(("spec", field), f"TrainingRuntime {targets[field]}", reason)
-    path = ("spec", "launcherCreationPolicy")
-    if "launcherCreationPolicy" not in fields:
-        return
-    if draft.shape.depends_on:
+    if "launcherCreationPolicy" in fields:
         reason = "the launcher always waits until the nodes are ready, because it can't reach them earlier"
-        draft.fields.mark_moved(path, "TrainingRuntime launcher.dependsOn", reason)
-    else:
-        draft.fields.mark_dropped(
-            path, "the pods of a gang start together; the launcher retries until it can reach the nodes"
-        )
+        draft.fields.mark_moved(("spec", "launcherCreationPolicy"), "TrainingRuntime launcher.dependsOn", reason)
 
 
 def _restarts(draft: Draft, replicas: Replicas, role: str, spec: Mapping[str, Any], *, uses_kubectl: bool) -> None:

@@ -78,14 +78,14 @@ def convert_template(draft: Draft, path: Path, template: Mapping[str, Any], *, m
         main: name of the training container.
         role: the replicated job that gets the template; `spec.trainer` applies only to the role `draft.shape.trainer`.
     """
-    _metadata(draft, path, template.get("metadata"), main, role)
+    _metadata(draft, path, template.get("metadata"), role)
     spec = template.get("spec")
     if not isinstance(spec, Mapping):
         return
     where = (*path, "spec")
     check_values(draft, path, template)
     spec = convert_hosts(draft, where, spec)
-    report_v1_names(draft, where, spec, main=main, role=role)
+    report_v1_names(draft, where, spec, main=main)
     spec = _rename_container(spec, main, draft.shape.roles[role])
     for field, value in spec.items():
         if field != "containers":
@@ -93,7 +93,7 @@ def convert_template(draft: Draft, path: Path, template: Mapping[str, Any], *, m
     convert_containers(draft, (*where, "containers"), spec.get("containers"), main=main, role=role)
 
 
-def _metadata(draft: Draft, path: Path, metadata: Any, main: str, role: str) -> None:
+def _metadata(draft: Draft, path: Path, metadata: Any, role: str) -> None:
     if not isinstance(metadata, Mapping):
         return
     for field, values in metadata.items():
@@ -102,11 +102,7 @@ def _metadata(draft: Draft, path: Path, metadata: Any, main: str, role: str) -> 
             draft.fields.mark_dropped(where, "the Job sets the names and owners of its pods")
         elif field in ("labels", "annotations") and isinstance(values, Mapping):
             for key, value in values.items():
-                prefix, _, name = key.rpartition("/")
-                # The API server refuses a profile of AppArmor for a container that the pod does not have.
-                is_profile = name == main and prefix.startswith("container.")
-                new = f"{prefix}/{draft.shape.roles[role]}" if is_profile else key
-                _label(draft, (*where, key), field, new, value, role)
+                _label(draft, (*where, key), field, key, value, role)
 
 
 def _rename_container(value: Any, main: str, new: str) -> Any:

@@ -153,8 +153,8 @@ def convert_all(sources: Sources, *, dialect: Dialect, launch: Launch) -> Migrat
 def _apply_place(conversion: Conversion, embedded: EmbeddedJob) -> Conversion:
     """Add what the place of a job inside another object means for its conversion."""
     is_refused = bool(conversion.blockers or embedded.refusal)
-    findings = embedded.list_findings(is_refused=is_refused)
-    conversion = replace(conversion, findings=(*findings, *conversion.findings))
+    place = embedded.describe_place(is_refused=is_refused)
+    conversion = replace(conversion, findings=(place, *conversion.findings))
     if not embedded.refusal:
         return conversion
     fields = tuple(

@@ -20,7 +20,7 @@ _EXIT_CODES = (
     "torchrun, which exits with 1 for every exit code"
 )
 _PERMANENT_EXIT_CODES = list(range(1, 128))
-_QUEUE = "scheduling.volcano.sh/queue-name"
+_GANG_FIELDS = ("minAvailable", "minResources", "queue", "scheduleTimeoutSeconds")
 _CONTROLLERS = {
     "kubeflow.org/training-operator": "trainer.kubeflow.org/trainjob-controller",
     "kubeflow.org/mpi-operator": "trainer.kubeflow.org/trainjob-controller",
@@ -145,31 +145,21 @@ def _clean_pods(draft: Draft, path: Path, policy: Any) -> None:
 def _scheduling(draft: Draft, path: Path, policy: Any) -> None:
     if not isinstance(policy, Mapping):
         return
-    for field, value in policy.items():
-        where = (*path, field)
-        if value in EMPTY_VALUES:
-            continue
-        if field in ("minAvailable", "minResources"):
-            draft.fields.mark_dropped(
-                where, "the Trainer's gang has all pods of the job, with the resources that they request"
-            )
-        elif field == "priorityClass" and isinstance(value, str):
+    if isinstance(policy.get("priorityClass"), str):
+        for role in draft.shape.roles:
             place = ("pod", "spec", "priorityClassName")
-            for role in draft.shape.roles:
-                draft.add_part(where, place, value, patchable=False, default=True, role=role)
-        elif field == "queue" and isinstance(value, str):
-            draft.add_part(where, ("jobset", "metadata", "annotations"), {_QUEUE: value}, patchable=draft.can_patch)
-            draft.add_part(where, ("runtime", "podGroupPolicy", "volcano"), {}, patchable=False)
-        elif field == "scheduleTimeoutSeconds":
-            _timeout(draft, where, value, policy)
-
-
-def _timeout(draft: Draft, path: Path, seconds: Any, policy: Mapping[str, Any]) -> None:
-    if policy.get("queue"):
-        draft.fields.mark_dropped(path, "Volcano, which has the queue, has no such timeout")
-    elif isinstance(seconds, int) and not isinstance(seconds, bool) and seconds >= 0:
-        place = ("runtime", "podGroupPolicy", "coscheduling", "scheduleTimeoutSeconds")
-        draft.add_part(path, place, seconds, patchable=False)
+            where = (*path, "priorityClass")
+            draft.add_part(where, place, policy["priorityClass"], patchable=False, default=True, role=role)
+    if gang := [field for field in _GANG_FIELDS if policy.get(field) not in EMPTY_VALUES]:
+        for field in gang:
+            draft.fields.mark_dropped((*path, field), "a TrainJob has no such field; see the finding gang")
+        draft.add_finding(
+            "gang",
+            f"The job is scheduled as a gang: its schedulingPolicy has {', '.join(gang)}.",
+            "The pods of a TrainJob are a gang only if its runtime has a podGroupPolicy, for Volcano or coscheduling. "
+            "Kueue admits all pods of a TrainJob together without one.",
+            "Nothing. Put the podGroupPolicy into the TrainJob's runtime, or the TrainJob into a queue of Kueue.",
+        )
 
 
 _FIELDS: Mapping[str, Callable[[Draft, Path, Any], None]] = {

@@ -13,7 +13,6 @@ from trainjob_migrate.hosts import add_name_variable
 _MANAGER = "trainjob.dev/migrate"
 _ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 _FRAMEWORK = "trainer.kubeflow.org/framework"
-_BUILTIN_PRIORITY_CLASSES = ("system-cluster-critical", "system-node-critical")
 _QUANTITY_MAPS = ("limits", "requests", "overhead")
 _QUANTITIES = ("sizeLimit", "divisor")
 
@@ -26,7 +25,6 @@ def build_objects(draft: Draft) -> tuple[_Object, _Object | None]:
     The TrainingRuntime is to be applied first. It holds everything that is not in `spec.trainer`, so that users find
     these settings in one place.
     """
-    _refuse_unreadable_priorities(draft)
     for part in _remove_overridden_parts(draft):
         if draft.needs_runtime:
             draft.fields.mark_moved(part.path, f"TrainingRuntime {_target(part)}", part.reason)
@@ -85,29 +83,8 @@ def _remove_overridden_parts(draft: Draft) -> list[Part]:
     return draft.parts
 
 
-def _refuse_unreadable_priorities(draft: Draft) -> None:
-    """Refuse the PriorityClass of a Volcano gang.
-
-    The Trainer's webhook looks up the PriorityClass, but its role does not allow it to read PriorityClasses. So the
-    webhook responds with HTTP status 500.
-
-    Source: Trainer 2.3 pkg/runtime/framework/plugins/volcano/volcano.go and manifests/base/rbac.
-    """
-    if not any(part.target == ("runtime", "podGroupPolicy", "volcano") for part in draft.parts):
-        return
-    for part in draft.parts:
-        if part.target[-1] == "priorityClassName" and part.value not in _BUILTIN_PRIORITY_CLASSES:
-            reason = (
-                "with a Volcano queue the Trainer looks up the PriorityClass, but has no permission (2.1 to 2.3), "
-                "so it rejects the TrainJob: remove the queue or the priority class"
-            )
-            draft.fields.mark_refused(part.path, reason)
-
-
 def _target(part: Part) -> str:
-    start = f"{part.role}." if part.role != "node" else ""
-    where = ".".join(part.target)
-    return where if part.target[0] in ("jobset", "runtime") else f"{start}{where}"
+    return f"{f'{part.role}.' if part.role != 'node' else ''}{'.'.join(part.target)}"
 
 
 def _patches(draft: Draft) -> _Object:
@@ -121,11 +98,8 @@ def _patches(draft: Draft) -> _Object:
         for role, tree in trees.items()
         if (pod := _pod(tree, draft.shape.roles[role]))
     ]
-    jobset = _shared(draft, "jobset")
-    template = {**jobset, **({"spec": {"replicatedJobs": jobs}} if jobs else {})}
-    return (
-        {"runtimePatches": [{"manager": _MANAGER, "trainingRuntimeSpec": {"template": template}}]} if template else {}
-    )
+    template = {"spec": {"replicatedJobs": jobs}}
+    return {"runtimePatches": [{"manager": _MANAGER, "trainingRuntimeSpec": {"template": template}}]} if jobs else {}
 
 
 def _runtime(draft: Draft) -> _Object:
@@ -147,8 +121,8 @@ def _runtime(draft: Draft) -> _Object:
         **({"namespace": draft.namespace} if draft.namespace else {}),
         "labels": {_FRAMEWORK: draft.shape.framework},
     }
-    template = {**_shared(draft, "jobset"), "spec": {**draft.shape.jobset, "replicatedJobs": jobs}}
-    spec = {"mlPolicy": dict(draft.shape.policy), **_shared(draft, "runtime"), "template": template}
+    template = {"spec": {**draft.shape.jobset, "replicatedJobs": jobs}}
+    spec = {"mlPolicy": dict(draft.shape.policy), "template": template}
     return {"apiVersion": API_VERSION, "kind": "TrainingRuntime", "metadata": metadata, "spec": spec}
 
 
@@ -164,18 +138,10 @@ def _pod(tree: Mapping[str, Any], container: str) -> _Object:
 
 
 def _tree(draft: Draft, role: str) -> _Object:
-    parts = [part for part in draft.parts if part.role == role and part.target[0] not in ("jobset", "runtime")]
-    return _merge_parts(parts)
-
-
-def _shared(draft: Draft, top: str) -> _Object:
-    tree: _Object = _merge_parts([part for part in draft.parts if part.target[0] == top]).get(top, {})
-    return tree
-
-
-def _merge_parts(parts: list[Part]) -> _Object:
     tree: _Object = {}
-    for part in parts:
+    for part in draft.parts:
+        if part.role != role:
+            continue
         *above, last = part.target
         inner = tree
         for step in above:

@@ -11,20 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.spec.redaction import redact
-from trainjob.status.nested_fields import get_list, get_str
-from trainjob_migrate.draft import Draft, Finding
+from trainjob.status.nested_fields import get_str
+from trainjob_migrate.draft import Draft
 from trainjob_migrate.field_records import Path, format_path, get_value, iterate_leaves
 from trainjob_migrate.hosts import NAME_VARIABLE
-from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX, OPERATOR_PORTS
-from trainjob_migrate.mpi_files import HOSTFILE_VOLUME
+from trainjob_migrate.identity import OPERATOR_LABEL_PREFIX
 
 _PROGRAM_FIELDS = {"command", "args", "env", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe"}
-# Objects of the API, and labels that the old operators set.
-_OBJECTS = (
+V1_OBJECTS = re.compile(
     r"(?i:(?<![\w-])(?:pytorch|mpi|xgboost|jax)jobs?(?![\w-]))|\bkubeflow\.org/v(?:1|2beta1)\b|\bTrainingClient\b|"
     r"\breplicaStatuses\b|\btraining\.kubeflow\.org/|\bvolcano\.sh/task-index\b|\bmpi_role_type\b|"
     r"\b(?:pytorch|mpi|xgboost|jax|tf)[-_]?job[-_](?:name|role)\b|\b(?:pytorch|mpi)-replica-(?:type|index)\b"
 )
+"""Pattern of objects of the API, and of labels that the old operators set."""
 # The name of the pod, which is its host name; hosts of other pods; an address at which a Master meets its Workers.
 _HOSTS = (
     r"\$[({]?HOSTNAME\b|(?<![\w./-])(?:/usr)?(?:/bin/)?hostname(?![\w.=:-]| +-[iI])|\bgethostname\(|\bgetfqdn\(|"
@@ -33,10 +32,10 @@ _HOSTS = (
     r"(?:\btcp://|--(?:master|rdzv)[-_](?:addr|endpoint)[= ]\s*['\"]?|\bMASTER_ADDR=['\"]?)"
     r"(?!127\.|0\.0\.0\.0)\d{1,3}(?:\.\d{1,3}){3}\b"
 )
-_RENDEZVOUS_PORTS = (23456, 29500)  # defaults of the Training Operator and of PyTorch
-_NAMES, _OBJECT_NAMES = re.compile(f"{_HOSTS}|{_OBJECTS}"), re.compile(_OBJECTS)
-_OPERATOR_FILES = re.compile(r"/etc/mpi/[\w.-]*|/opt/kube(?:/[\w.-]*)?|\bdiscover_hosts\.sh\b|\bkubexec\.sh\b")
-_HOSTFILE = "/etc/mpi/hostfile"
+_NAMES = re.compile(f"{_HOSTS}|{V1_OBJECTS.pattern}")
+_OPERATOR_FILES = re.compile(
+    r"/etc/mpi/(?!hostfile\b)[\w.-]*|/opt/kube(?:/[\w.-]*)?|\bdiscover_hosts\.sh\b|\bkubexec\.sh\b"
+)
 _WHY = (
     "A TrainJob has other names: its pods are NAME-node-0-INDEX-SUFFIX, its hosts NAME-node-0-INDEX, with one headless "
     "Service for all of them, and its training container is node. It has no labels, fields and conditions of v1 jobs. "
@@ -49,18 +48,7 @@ _DONE = (
 )
 
 
-def describe_references(path: Path, text: str) -> list[Finding]:
-    """Return the finding about a text outside a job that refers to v1 jobs or labels.
-
-    Args:
-        path: path of the text in its object.
-        text: the text.
-    """
-    found = _OBJECT_NAMES.search(text)
-    return [_build_finding([f"{format_path(path)}: {found[0]}"])] if found else []
-
-
-def report_v1_names(draft: Draft, path: Path, spec: Mapping[str, Any], *, main: str, role: str) -> None:
+def report_v1_names(draft: Draft, path: Path, spec: Mapping[str, Any], *, main: str) -> None:
     """Report the names of v1 in a pod template.
 
     Files of the MPI operators that the Trainer does not mount are refused.
@@ -70,19 +58,18 @@ def report_v1_names(draft: Draft, path: Path, spec: Mapping[str, Any], *, main: 
         path: path of the spec in the source.
         spec: the spec of the pod template.
         main: name of the training container.
-        role: the replicated job that gets the template.
     """
     redacted = redact(spec)
     own = rf"(?<![\w.-]){re.escape(draft.source_name)}-(?:launcher|worker)(?![\w-])"
     places = []
     for leaf in iterate_leaves(spec):
         text = get_value(spec, leaf)
-        if draft.shape.has_uniform_pods and _is_served(spec, leaf):
-            places.append(f"{format_path((*path, *leaf))}: {text}")
         if not isinstance(text, str) or not _may_name_objects(leaf, text):
             continue
         where = (*path, *leaf)
-        _refuse_files(draft, where, text, has_hostfile=_has_hostfile(spec, leaf, main, role))
+        if "launcher" in draft.shape.roles and (file := _OPERATOR_FILES.search(text)):
+            reason = f"it refers to {file[0]}, which the Trainer does not mount here; remove it, and set -np"
+            draft.fields.mark_refused(where, reason)
         remaining = draft.host_pattern.sub("", text)
         variable = get_str(get_value(spec, leaf[:4]), "name") if leaf[2:3] == ("env",) else ""
         names_container = re.fullmatch(re.escape(main), text) if "container" in variable.lower() else None
@@ -90,16 +77,7 @@ def report_v1_names(draft: Draft, path: Path, spec: Mapping[str, Any], *, main: 
             shown = _line_around(found) if get_value(redacted, leaf) == text else found[0]
             places.append(f"{format_path(where)}{f' ({variable})' if variable else ''}: {shown}")
     if places:
-        finding = _build_finding(places)
-        draft.add_finding(finding.topic, finding.what, finding.why, finding.done)
-
-
-def _is_served(spec: Mapping[str, Any], leaf: Path) -> bool:
-    """Return whether a port may be reached through the Service of a v1 pod."""
-    if leaf[:1] != ("containers",) or leaf[-1] != "containerPort":
-        return False
-    port = get_value(spec, leaf[:-1])
-    return port["containerPort"] not in _RENDEZVOUS_PORTS and port.get("name") not in OPERATOR_PORTS
+        draft.add_finding("names", f"Names of v1 are used: {'; '.join(places)}.", _WHY, _DONE)
 
 
 def _may_name_objects(leaf: Path, text: str) -> bool:
@@ -110,25 +88,6 @@ def _may_name_objects(leaf: Path, text: str) -> bool:
     if leaf[-1] == "fieldPath":
         return OPERATOR_LABEL_PREFIX not in text
     return not _PROGRAM_FIELDS.isdisjoint(map(str, leaf)) and leaf[-1] != "name" and "valueFrom" not in leaf
-
-
-def _build_finding(places: list[str]) -> Finding:
-    return Finding("names", f"Names of v1 are used: {'; '.join(places)}.", _WHY, _DONE)
-
-
-def _has_hostfile(spec: Mapping[str, Any], leaf: Path, main: str, role: str) -> bool:
-    """Return whether the Trainer mounts the hostfile into the container of a leaf."""
-    container = get_value(spec, leaf[:2])
-    mounts = [(get_str(one, "name"), get_str(one, "mountPath")) for one in get_list(container, "volumeMounts")]
-    is_launcher = role == "launcher" and leaf[0] == "containers" and get_str(container, "name") == main
-    return is_launcher or (HOSTFILE_VOLUME, "/etc/mpi") in mounts
-
-
-def _refuse_files(draft: Draft, path: Path, text: str, *, has_hostfile: bool) -> None:
-    files = [file for file in _OPERATOR_FILES.findall(text) if not (has_hostfile and file == _HOSTFILE)]
-    if files and "launcher" in draft.shape.roles:
-        reason = f"it refers to {files[0]}, which the Trainer does not mount here; remove it, and set -np"
-        draft.fields.mark_refused(path, reason)
 
 
 def _line_around(found: re.Match[str]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.unit.migrate.test_pod_template import pod_template
 from tests.unit.migrate.v1_jobs import pytorch_job
 from trainjob_migrate import convert
@@ -25,26 +23,6 @@ def test_a_volume_and_an_init_container_with_its_resources():
     spec = pod_template(convert(pytorch_job(command=["torchrun", "t.py"], pod=pod)))["spec"]
     assert spec["volumes"][0]["downwardAPI"]["items"] == [{"path": "cpus", **NEW_SOURCE}]
     assert spec["initContainers"][0]["env"][0]["valueFrom"] == NEW_SOURCE
-
-
-def with_annotation(key, value):
-    job = pytorch_job(command=["torchrun", "t.py"])
-    for replica in job["spec"]["pytorchReplicaSpecs"].values():
-        replica["template"]["metadata"] = {"annotations": {key: value}}
-    return job
-
-
-def test_the_profile_of_apparmor_is_that_of_the_new_name():
-    """The API server refuses a profile for a container that the pod does not have."""
-    found = convert(with_annotation("container.apparmor.security.beta.kubernetes.io/pytorch", "unconfined"))
-    annotations = {"container.apparmor.security.beta.kubernetes.io/node": "unconfined"}
-    assert pod_template(found)["metadata"]["annotations"] == annotations
-
-
-@pytest.mark.parametrize("given", [("team/framework", "pytorch"), ("a/container", "pytorch"), ("pytorch", "1")])
-def test_other_annotations_stay(given):
-    found = convert(with_annotation(*given))
-    assert pod_template(found)["metadata"]["annotations"] == dict([given])
 
 
 def test_an_init_container_with_its_new_name_is_refused():

@@ -151,15 +151,16 @@ def waiting_workflow(**step):
 )
 def test_other_texts_of_the_object_that_refer_to_the_job_are_reported(step):
     [job] = convert_text(waiting_workflow(**step)).jobs
-    [finding] = [one for one in job.conversion.findings if one.topic == "names"]
-    assert finding.what.startswith("Names of v1 are used: spec.templates[1].")
+    [finding] = [one for one in job.conversion.findings if one.topic == "embedded"]
+    assert "conditions: see spec.templates[1]." in finding.why
 
 
 @pytest.mark.parametrize("step", [{}, {"template": "mpijob"}, {"container": {"args": ["submit-pytorchjob"]}}])
 def test_names_and_the_job_itself_are_no_references(step):
     document = waiting_workflow(**step) | {"status": {"stored": "pytorchjob/mnist"}}
     [job] = convert_text(document).jobs
-    assert not [one for one in job.conversion.findings if one.topic == "names"]
+    [finding] = [one for one in job.conversion.findings if one.topic == "embedded"]
+    assert "see spec" not in finding.why
 
 
 def test_the_loss_of_comments_of_a_text_is_reported():
@@ -228,7 +229,7 @@ def test_a_job_inside_an_object_in_a_text_is_reported(dump, document, place):
 def test_a_job_in_an_object_without_a_kind_is_reported():
     text = yaml.safe_dump([{"name": "train", "manifest": yaml.safe_dump(JOB)}])
     [job] = read_jobs(text, "f").jobs
-    [finding] = job.embedded.list_findings(is_refused=False)
+    finding = job.embedded.describe_place(is_refused=False)
     assert finding.what == "The job is a part of an object without a kind, at manifest document 1."
 
 

@@ -199,15 +199,10 @@ def test_restarts_by_exit_code_are_refused():
     assert list(blocker_reasons(convert(job))) == ["spec.mpiReplicaSpecs.Worker.restartPolicy"]
 
 
-def test_the_launcher_waits_for_the_nodes_but_not_in_a_gang():
-    """A gang counts the launcher's pod, which would wait for nodes that wait for the gang."""
-
-    def waits(**policy):
-        found = convert(mpi_job(runPolicy={"schedulingPolicy": policy}, launcherCreationPolicy="WaitForWorkersReady"))
-        return found.runtime["spec"]["template"]["spec"]["replicatedJobs"][1].get("dependsOn")
-
-    assert waits(minAvailable=3) == [{"name": "node", "status": "Ready"}]
-    assert waits(queue="hpc") is None
+def test_the_launcher_waits_for_the_nodes():
+    found = convert(mpi_job(launcherCreationPolicy="WaitForWorkersReady"))
+    [_, launcher] = found.runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert launcher["dependsOn"] == [{"name": "node", "status": "Ready"}]
 
 
 def test_host_names_of_workers_are_replaced():

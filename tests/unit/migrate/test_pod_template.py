@@ -257,23 +257,13 @@ def test_irrelevant_differences_use_the_values_of_the_worker():
     assert [path.rpartition(".")[2] for path in dropped] == ["ports", "imagePullPolicy"]
 
 
-def ports_findings(job):
-    return [finding for finding in convert(job).findings if finding.topic == "names"]
-
-
-def test_ports_beside_the_rendezvous_have_a_finding():
+def test_ports_beside_the_rendezvous_are_moved_with_the_new_host():
     ports = [{"containerPort": 23456, "name": "pytorchjob-port"}, {"containerPort": 5001, "name": "manager"}]
-    more = [{"containerPort": 5002}]
-    [finding] = ports_findings(pytorch_job(command=["torchrun", "t.py"], ports=ports + more))
+    found = convert(pytorch_job(command=["torchrun", "t.py"], ports=ports))
     container = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0]"
-    assert f"{container}.ports[1].containerPort: 5001; {container}.ports[2].containerPort: 5002." in finding.what
-    assert "one headless Service for all of them" in finding.why
-
-
-@pytest.mark.parametrize(("name", "number"), [("pytorchjob-port", 7), ("a", 23456)])
-def test_the_port_of_the_rendezvous_has_no_finding(name, number):
-    ports = [{"name": name, "containerPort": number}]
-    assert not ports_findings(pytorch_job(command=["torchrun", "t.py"], ports=ports))
+    rendezvous, other = (one for one in found.fields if one.path.startswith(f"{container}.ports"))
+    assert (rendezvous.result, other.result) == (FieldResult.DROPPED, FieldResult.MOVED)
+    assert other.reason.startswith("pods reach it at the hosts of the TrainJob")
 
 
 def test_too_many_variables_move_to_a_runtime():

@@ -101,27 +101,20 @@ def test_clean_up_fields_are_dropped_with_a_finding(policy):
     assert "clean-up" in topics(found)
 
 
-def test_a_volcano_queue_becomes_a_pod_group_policy():
-    found = convert(with_policy(schedulingPolicy={"queue": "q", "minAvailable": 2, "scheduleTimeoutSeconds": 5}))
-    spec = found.runtime["spec"]
-    assert spec["podGroupPolicy"] == {"volcano": {}}
-    assert spec["template"]["metadata"]["annotations"] == {"scheduling.volcano.sh/queue-name": "q"}
-    assert results_by_path(found, "spec.runPolicy.schedulingPolicy.") == {
-        "queue": FieldResult.MOVED,
-        "minAvailable": FieldResult.DROPPED,
-        "scheduleTimeoutSeconds": FieldResult.DROPPED,
-    }
-
-
-def test_a_schedule_timeout_becomes_a_coscheduling_policy():
-    found = convert(with_policy(schedulingPolicy={"scheduleTimeoutSeconds": 5, "priorityClass": "high"}))
-    assert found.runtime["spec"]["podGroupPolicy"] == {"coscheduling": {"scheduleTimeoutSeconds": 5}}
-    assert pod_template(found)["spec"]["priorityClassName"] == "high"
-
-
-def test_a_gang_without_a_queue_has_no_runtime():
-    found = convert(with_policy(schedulingPolicy={"minAvailable": 2, "minResources": {"cpu": "2"}}))
+def test_a_gang_has_one_finding_with_its_fields():
+    policy = {"queue": "q", "minAvailable": 2, "minResources": {"cpu": "2"}, "scheduleTimeoutSeconds": 5}
+    found = convert(with_policy(schedulingPolicy=policy))
     assert (found.runtime, found.blockers) == (None, ())
+    assert results_by_path(found, "spec.runPolicy.schedulingPolicy.") == dict.fromkeys(policy, FieldResult.DROPPED)
+    [finding] = [one for one in found.findings if one.topic == "gang"]
+    assert "minAvailable, minResources, queue, scheduleTimeoutSeconds" in finding.what
+    assert "podGroupPolicy" in finding.done
+
+
+def test_a_priority_class_alone_is_no_gang():
+    found = convert(with_policy(schedulingPolicy={"priorityClass": "high"}))
+    assert pod_template(found)["spec"]["priorityClassName"] == "high"
+    assert "gang" not in topics(found)
 
 
 def test_an_empty_policy_has_no_effect():
@@ -139,8 +132,7 @@ def test_an_empty_policy_has_no_effect():
         {"unheard": 1},
         {"backoffLimit": "many"},
         {"schedulingPolicy": {"unheard": 1}},
-        {"schedulingPolicy": {"queue": 1}},
-        {"schedulingPolicy": {"scheduleTimeoutSeconds": "5"}},
+        {"schedulingPolicy": {"priorityClass": 1}},
     ],
     ids=str,
 )

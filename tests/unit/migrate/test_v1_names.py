@@ -202,10 +202,8 @@ def test_files_of_the_mpi_operators_are_refused_in_each_container(file, replica)
         assert [file in record.reason for record in found.blockers] == [True]
 
 
-def test_the_launcher_may_read_its_hostfile_but_its_init_containers_may_not():
+def test_the_launcher_may_read_its_hostfile():
     assert not convert(mpi_job(launcher={"command": ["mpirun", "--hostfile", "/etc/mpi/hostfile"]})).blockers
-    init = {"initContainers": [{"name": "wait", "image": "b:1", "command": ["cat", "/etc/mpi/hostfile"]}]}
-    assert convert(mpi_job(launcher_pod=init)).blockers
 
 
 @pytest.mark.parametrize(
