@@ -57,5 +57,15 @@ def read_xcom(dag: str, key: str, task: str = "") -> Any:
         return value  # a text
 
 
+def list_xcom_keys(dag: str, task: str) -> set[str]:
+    """Return the keys of the XComs of a task in the newest run of a DAG."""
+    with _open_database() as database:
+        query = (
+            "select key from xcom where dag_id = ? and task_id = ? "
+            "and dag_run_id = (select max(id) from dag_run where dag_id = ?)"
+        )
+        return {key for (key,) in database.execute(query, (dag, task, dag))}
+
+
 def _open_database() -> closing[sqlite3.Connection]:
     return closing(sqlite3.connect(f"file:{Path(os.environ['AIRFLOW_HOME'], 'airflow.db')}?mode=ro", uri=True))

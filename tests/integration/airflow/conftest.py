@@ -26,6 +26,7 @@ os.environ.update(
         "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # no timeout: the first file's import includes all modules
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": "True",  # the airflow.cfg that Airflow creates has false
     }
 )
 

@@ -147,7 +147,7 @@ def test_a_trigger_that_an_earlier_version_serialized_still_loads():
         "on_kill_action": "keep",
     }
     none_given = dict.fromkeys(("log_containers", "cluster_context", "in_cluster"))
-    new_arguments = {"get_logs": True, "deferral_id": "", **none_given}
+    new_arguments = {"get_logs": True, "deferral_id": "", "do_xcom_push": True, **none_given}
     assert TrainJobTrigger(**arguments).serialize()[1] == {**arguments, **new_arguments}
 
 

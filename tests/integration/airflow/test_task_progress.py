@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -53,14 +56,31 @@ def test_the_server_is_read_only_if_a_link_needs_it():
     assert build_link_addresses({"a": "https://x/{name}"}, reference(), get_server) == {"a": "https://x/job"}
 
 
-@pytest.mark.parametrize(("value", "expected"), [(None, True), ("True", True), ("False", False)])
-def test_tasks_are_deferrable_unless_the_environment_disables_it(monkeypatch, value, expected):
-    monkeypatch.delenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", raising=False)
-    if value:
-        monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", value)
+@pytest.mark.parametrize(
+    ("in_file", "in_environment", "expected"),
+    [(None, None, True), ("true", None, True), ("false", None, False), ("false", "True", True), (None, "False", False)],
+)
+def test_tasks_are_deferrable_unless_the_configuration_disables_it(tmp_path, in_file, in_environment, expected):
+    if in_file:
+        (tmp_path / "airflow.cfg").write_text(f"[operators]\ndefault_deferrable = {in_file}\n")
+    variables = {name: value for name, value in os.environ.items() if name != "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"}
+    if in_environment:
+        variables["AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"] = in_environment
+    code = "from trainjob_airflow import TrainJobSensor; print(TrainJobSensor(task_id='t', name='x').deferrable)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**variables, "AIRFLOW_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == str(expected)
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_task_decides_itself_whether_it_is_deferrable(deferrable):
     trainer = CustomTrainerContainer(image="x", command=["y"])
-    assert TrainJobOperator(task_id="t", trainer=trainer).deferrable is expected
-    assert TrainJobOperator(task_id="t", trainer=trainer, deferrable=not expected).deferrable is not expected
+    assert TrainJobOperator(task_id="t", trainer=trainer, deferrable=deferrable).deferrable is deferrable
 
 
 def test_the_last_line_of_an_export_is_its_digest_and_metrics(log):

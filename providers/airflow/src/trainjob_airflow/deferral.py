@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from configparser import RawConfigParser
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +28,15 @@ the scheduler needs one round.
 
 
 def deferrable_by_default() -> bool:
-    """Return True, unless the environment sets `[operators] default_deferrable` to false.
+    """Return `[operators] default_deferrable` of the environment or airflow.cfg; True if neither has it.
 
-    The value in airflow.cfg is ignored. Airflow writes `default_deferrable = false` into each airflow.cfg that it
-    creates, so the value there is not a choice of the user.
+    Airflow writes `default_deferrable = false` into each airflow.cfg that it creates (3.3).
     """
-    return "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" not in os.environ or conf.getboolean(
-        "operators", "default_deferrable"
-    )
+    # The method of the class itself does not know Airflow's own defaults, which are false for all operators.
+    is_in_file = RawConfigParser.has_option(conf, "operators", "default_deferrable")
+    if is_in_file or "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE" in os.environ:
+        return conf.getboolean("operators", "default_deferrable")
+    return True
 
 
 def get_deadline(context: Context, time_limit: timedelta) -> float:

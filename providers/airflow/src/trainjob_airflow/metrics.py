@@ -94,9 +94,27 @@ METRICS = (
 """All metrics of the provider."""
 
 
-def report_submission(task_instance: Any, reference: JobReference) -> None:
-    """Count a TrainJob that a task has created or adopted."""
-    emit(ADOPTED if reference.adopted else SUBMITTED, 1, get_task_tags(task_instance))
+def report_submission(task_instance: Any, reference: JobReference, *, operator: str, has_ended: bool) -> None:
+    """Count a TrainJob that a task has created or adopted.
+
+    Airflow's metrics of resumable jobs count it, too.
+
+    Args:
+        task_instance: the task instance.
+        reference: the TrainJob.
+        operator: name of the operator's class.
+        has_ended: whether the TrainJob has ended already.
+    """
+    tags = get_task_tags(task_instance)
+    emit(ADOPTED if reference.adopted else SUBMITTED, 1, tags)
+    if reference.adopted:
+        counters = ["reconnect_attempt", "already_succeeded" if has_ended else "reconnect_success"]
+    else:
+        counters = ["fresh_submit"] if reference.attempt == 1 else ["reconnect_attempt", "terminal_resubmit"]
+    team = {name: tags[name] for name in ("team_name",) if name in tags}
+    for counter in counters:
+        # Names and tags of Airflow 3.3, airflow.sdk.bases.resumablejobmixin; older versions have no such metrics.
+        emit(Metric(f"resumable_job.{counter}", MetricKind.COUNTER, ()), 1, {"operator": operator, **team})
 
 
 def report_resubmission(task_instance: Any) -> None:
@@ -201,7 +219,7 @@ def build_names(metric: Metric, tags: Mapping[str, str], *, with_values: bool) -
             is missing or the name is too long.
     """
     names = [(metric.name, dict(tags))]
-    if with_values and all(tags.get(tag) for tag in metric.tags):
+    if with_values and metric.tags and all(tags.get(tag) for tag in metric.tags):
         name = ".".join([metric.name, *(_to_name_part(tags[tag]) for tag in metric.tags)])
         if len(name) <= _MAX_NAME_LENGTH:
             names.append((name, {tag: value for tag, value in tags.items() if tag not in metric.tags}))

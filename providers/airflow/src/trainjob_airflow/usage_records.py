@@ -24,11 +24,16 @@ _FIELDS = ("job", "namespace", "uid", "phase", "labels", "usage")
 _LOGGER = logging.getLogger(__name__)
 
 
-def store_usage(context: Context, outcome: Outcome) -> bool:
+def store_usage(context: Context, outcome: Outcome, *, do_xcom_push: bool = True) -> bool:
     """Add the usage of an ended TrainJob to the records of its task instance.
 
     Each TrainJob has one record. If the task state store cannot be read, it is not changed, and the XCom has the
     TrainJobs of this try only.
+
+    Args:
+        context: context of the task.
+        outcome: outcome of the TrainJob.
+        do_xcom_push: whether to write the XCom.
 
     Returns:
         False if the records have the TrainJob already, because an earlier process of the task has stored it.
@@ -43,7 +48,8 @@ def store_usage(context: Context, outcome: Outcome) -> bool:
             get_task_state_store(context).set(STATE_STORE_KEY, records)
         except Exception:
             _LOGGER.debug("The task state store could not be written: %s", STATE_STORE_KEY, exc_info=True)
-    context["ti"].xcom_push(XCOM_KEY, records)
+    if do_xcom_push:
+        context["ti"].xcom_push(XCOM_KEY, records)
     return all(each.get("uid") != outcome.uid for each in earlier if isinstance(each, dict))
 
 

@@ -49,13 +49,14 @@ class TrainJobHook(BaseHook):
         """Create the hook without reading the connection.
 
         Args:
-            kubernetes_conn_id: ID of the connection; None for no connection.
-            cluster_context: context of the kubeconfig; None means the connection's.
+            kubernetes_conn_id: ID of the connection; None, or empty as a rendered template, for no connection.
+            cluster_context: context of the kubeconfig; None or empty means the connection's.
             in_cluster: whether to use the service account of the pod; None means the connection's setting. True ignores
                 the connection's kubeconfig.
         """
         super().__init__()
-        self.kubernetes_conn_id, self.cluster_context, self.in_cluster = kubernetes_conn_id, cluster_context, in_cluster
+        self.kubernetes_conn_id, self.cluster_context = kubernetes_conn_id or None, cluster_context or None
+        self.in_cluster = in_cluster
 
     def get_conn(self) -> Cluster:
         """Return the client for this connection's cluster, shared in the whole process.

@@ -9,8 +9,6 @@ from datetime import datetime, timedelta, timezone
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from airflow.sdk import BaseOperator
-
 from trainjob.errors import IncompatibleVersion
 from trainjob.spec.base_request import WaitSettings
 from trainjob_airflow.default_retries import DEFAULT_RETRIES, DefaultRetries, fail_without_retry
@@ -25,8 +23,13 @@ from trainjob_airflow.metrics import (
     report_skipped_lines,
     report_submission,
 )
-from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
-from trainjob_airflow.operators.templates import is_resolved_at_run_time, is_template_file
+from trainjob_airflow.operators.argument_checks import (
+    CLUSTER_FIELDS,
+    check_cluster_arguments,
+    check_durable,
+    check_exit_codes,
+)
+from trainjob_airflow.operators.templates import TemplatedOperator, is_resolved_at_run_time, is_template_file
 from trainjob_airflow.operators.unknown_arguments import ARGUMENT_NAMES, check_argument_names
 from trainjob_airflow.operators.workspace import Workspace
 from trainjob_airflow.task_errors import convert_permanent_errors, error_from_event, is_unexpected
@@ -35,14 +38,14 @@ from trainjob_airflow.termination import StopRequest, WaitInterrupted, get_user_
 from trainjob_airflow.version_compat import (
     CAN_OVERWRITE_RENDERED_FIELDS,
     AirflowException,
-    AirflowFailException,
     AirflowRescheduleException,
+    AirflowSkipException,
     AirflowTaskTimeout,
     conf,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -84,7 +87,7 @@ def _needs_missing_package(step_arguments: Mapping[str, Any]) -> bool:
     )
 
 
-class StepOperator(BaseOperator):
+class StepOperator(TemplatedOperator):
     """Run one step as a TrainJob; the base class of the operators for each kind of step.
 
     A retry after a crash adopts the TrainJob of the earlier try if it is running or has succeeded. After a user has
@@ -104,7 +107,7 @@ class StepOperator(BaseOperator):
     step_type: ClassVar[type[Any]]
     on_kill_action: str
     interruption_retries: int | str
-    template_fields: Sequence[str] = ("namespace", "rendered_trainjob")
+    template_fields: Sequence[str] = (*CLUSTER_FIELDS, "rendered_trainjob")
     template_fields_renderers: ClassVar[dict[str, str]] = {"rendered_trainjob": "yaml"}
     # Stores the field at the end of each part of the task, also at a deferral.
     overwrite_rtif_after_execution = CAN_OVERWRITE_RENDERED_FIELDS
@@ -123,6 +126,8 @@ class StepOperator(BaseOperator):
         get_logs: bool = True,
         log_containers: Sequence[str] | None = None,
         adopt_undelivered: bool = True,
+        skip_on_exit_code: int | Collection[int] | None = None,
+        durable: bool = True,
         retries: int | None = DEFAULT_RETRIES,
         **task_arguments: Any,
     ) -> None:
@@ -140,7 +145,7 @@ class StepOperator(BaseOperator):
             in_cluster: whether to use the service account of the worker's or triggerer's pod, in place of the
                 connection's setting. True ignores the connection's kubeconfig.
             deferrable: whether to wait in the triggerer, which occupies no worker; False waits on the worker. By
-                default the value of the variable `AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE`, or True if it is not set.
+                default `[operators] default_deferrable`, or True if neither airflow.cfg nor the environment has it.
             get_logs: whether to write the log lines of the containers to the task's log. If False, phases and progress
                 are still logged, and the task's error still has the last lines of a failed container.
             log_containers: names of the containers whose log lines are written, such as `["node"]`; by default all
@@ -148,6 +153,10 @@ class StepOperator(BaseOperator):
             adopt_undelivered: whether to adopt a TrainJob that has succeeded, but whose result no task has ended with,
                 also after a clear, or a change of arguments that do not change the result: resources, placement, queue,
                 deadline, image, labels and annotations. With False, the work is repeated in these cases.
+            skip_on_exit_code: exit code, or several, of the container that failed first, with which the task is skipped
+                instead of failed, such as `99` for a night without new data.
+            durable: always True, as with the `KubernetesPodOperator` of Airflow 3.3: the next try after a crash adopts
+                the running TrainJob. False is refused.
             retries: number of further tries. If neither the task, `default_args` nor `[core] default_task_retries`
                 states it, it is 2, and a training that has failed by itself, for example with an error of its program,
                 is not tried again. A mapped `@task.trainjob` has Airflow's own default; with Airflow 3.1 and 3.2, so
@@ -171,6 +180,9 @@ class StepOperator(BaseOperator):
         self.get_logs, self.log_containers = get_logs, check_log_containers(log_containers)
         self.deferrable = deferrable_by_default() if deferrable is None else deferrable
         self.adopt_undelivered = adopt_undelivered
+        self.skip_on_exit_code, self.durable = check_exit_codes(skip_on_exit_code), check_durable(durable)
+        if isinstance(workspace := step_arguments.get("workspace"), Workspace):
+            workspace.check_cluster(self)
         self.link_addresses: dict[str, str] = {}
         self.rendered_trainjob: str | None = None
         self._stop_request = StopRequest()
@@ -302,22 +314,6 @@ class StepOperator(BaseOperator):
             return
         self._stop_request.request()
 
-    def render_template(self, *arguments: Any, **more: Any) -> Any:
-        """Render a template, and fail the task without retry if that is not possible.
-
-        The next try would render the same text.
-
-        Raises:
-            AirflowFailException: the template is invalid, uses an undefined name, or its file is missing.
-        """
-        from jinja2 import TemplateError
-
-        try:
-            return super().render_template(*arguments, **more)
-        except TemplateError as error:
-            message = f"a template of this task cannot be rendered: {type(error).__name__}: {error}"
-            raise AirflowFailException(message) from error
-
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
         """Return the datasets and run facets of the task for Airflow's OpenLineage provider.
 
@@ -374,6 +370,8 @@ class StepOperator(BaseOperator):
     def _store_failure(self, context: Context) -> AbstractContextManager[None]:
         from trainjob_airflow.task_failure import store_failure
 
+        if not self.do_xcom_push:
+            return contextlib.nullcontext()
         return store_failure(context, lambda: self._guard.reference)
 
     def _warn_about_queue(self) -> None:
@@ -387,9 +385,12 @@ class StepOperator(BaseOperator):
             )
 
     def _submit(self, context: Context, step: Any, earlier: Resubmission | None) -> JobReference:
+        from trainjob.status import derive_verdict
         from trainjob_airflow.operators.submission import submit_for_task
 
         cluster = self.hook.get_conn()
+        if isinstance(workspace := getattr(self, "workspace", None), Workspace):
+            workspace.check_cluster(self, cluster.namespace)
         # Only a guard that nothing has used yet, not even an earlier process of a deferred task, is in this state.
         is_first_attempt = self._guard.reference is None and not self._guard.may_run_unattended
         with self._guard.guard_submission():
@@ -410,7 +411,8 @@ class StepOperator(BaseOperator):
         self.log.info(
             "TrainJob %s, attempt %d, %s", reference, reference.attempt, "adopted" if reference.adopted else "created"
         )
-        report_submission(context["ti"], reference)
+        has_ended = derive_verdict(self._submitted_job).phase.finished
+        report_submission(context["ti"], reference, operator=self.task_type, has_ended=has_ended)
         self._set_links(reference)
         self._set_rendered_trainjob()
         return reference
@@ -495,6 +497,7 @@ class StepOperator(BaseOperator):
             get_logs=self.get_logs,
             log_containers=self.log_containers,
             deferral_id=deferral.id,
+            do_xcom_push=self.do_xcom_push,
         )
         record_deferral(deferral)
         # The operator of the resumed task has lost the field, so Airflow would store an empty one at the end.
@@ -612,9 +615,10 @@ class StepOperator(BaseOperator):
         from trainjob_airflow.task_progress import PROGRESS_KEY, final_xcom_value
         from trainjob_airflow.usage_records import store_usage
 
-        tracking_url = self.link_addresses.get(TRACKED_RUN_LINK.field, "")
-        context["ti"].xcom_push(PROGRESS_KEY, final_xcom_value(outcome, tracking_url))
-        if store_usage(context, outcome):
+        if self.do_xcom_push:
+            tracking_url = self.link_addresses.get(TRACKED_RUN_LINK.field, "")
+            context["ti"].xcom_push(PROGRESS_KEY, final_xcom_value(outcome, tracking_url))
+        if store_usage(context, outcome, do_xcom_push=self.do_xcom_push):
             report_end(context["ti"], outcome)
 
     def _report_resubmission(self, context: Context, resubmission: Resubmission) -> None:
@@ -625,6 +629,8 @@ class StepOperator(BaseOperator):
         from trainjob_airflow.delivery import Result, record_result
         from trainjob_airflow.operators.results import add_asset_event_extra, build_task_result
 
+        if outcome.exit_code in self.skip_on_exit_code and not outcome.succeeded:
+            raise AirflowSkipException(f"TrainJob {reference}: {outcome.step} ended with {outcome.exit_code}: skipped")
         outcome.raise_for_failure()
         tracking_url = self.link_addresses.get(TRACKED_RUN_LINK.field)
         tracking_values = {"tracking_url": tracking_url} if tracking_url else {}

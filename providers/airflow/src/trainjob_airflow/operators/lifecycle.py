@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
-from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
+from trainjob_airflow.operators.argument_checks import CLUSTER_FIELDS, check_cluster_arguments
+from trainjob_airflow.operators.templates import TemplatedOperator
 from trainjob_airflow.task_errors import convert_permanent_errors
 
 if TYPE_CHECKING:
@@ -17,10 +16,10 @@ if TYPE_CHECKING:
     from trainjob.client import Cluster
 
 
-class _NamedTrainJobOperator(BaseOperator):
+class _NamedTrainJobOperator(TemplatedOperator):
     """Base class of the operators that change a TrainJob by its name."""
 
-    template_fields: Sequence[str] = ("name", "namespace")
+    template_fields: Sequence[str] = ("name", *CLUSTER_FIELDS)
     ui_color = "#e8eefc"
 
     def __init__(

@@ -7,10 +7,9 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
-from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
+from trainjob_airflow.operators.argument_checks import CLUSTER_FIELDS, check_cluster_arguments
+from trainjob_airflow.operators.templates import TemplatedOperator
 from trainjob_airflow.run_key import get_task_instance
 from trainjob_airflow.task_errors import convert_permanent_errors
 from trainjob_airflow.termination import ENDED_STATES
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 _DEFAULT_ACTIVE_FOR = timedelta(minutes=5)
 
 
-class TrainJobSweepOperator(BaseOperator):
+class TrainJobSweepOperator(TemplatedOperator):
     """Delete TrainJobs whose time to live has expired, and active ones whose task has ended.
 
     Schedule it in a DAG of its own, for example every 15 minutes. It then ends TrainJobs that Airflow leaves behind: a
@@ -34,7 +33,7 @@ class TrainJobSweepOperator(BaseOperator):
     `namespace`, `uid`, `done` and `reason`.
     """
 
-    template_fields: Sequence[str] = ("namespace",)
+    template_fields: Sequence[str] = CLUSTER_FIELDS
     ui_color = "#e8eefc"
 
     def __init__(

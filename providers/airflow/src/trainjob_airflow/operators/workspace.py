@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from trainjob.errors import InvalidSpec, Problem
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
-from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
+from trainjob_airflow.operators.argument_checks import CLUSTER_FIELDS, check_cluster_arguments
+from trainjob_airflow.operators.templates import TemplatedOperator, is_resolved_at_run_time
 from trainjob_airflow.task_errors import convert_permanent_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from airflow.sdk import Context
 
+    from trainjob.client import Cluster
+
 _MAX_NAME_LENGTH = 63
 _KEEP_POLICIES = ("on_failure", "always", "never")
 _ACCESS_MODES = ("ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod")
+_TEMPLATE_FIELDS = ("size", "keep", "access_mode", "storage_class", *CLUSTER_FIELDS)
 
 
 class Workspace:
@@ -45,8 +48,12 @@ class Workspace:
         storage_class: str | None = None,
         namespace: str = "",
         kubernetes_conn_id: str | None = DEFAULT_CONNECTION,
+        cluster_context: str | None = None,
+        in_cluster: bool | None = None,
     ) -> None:
-        """Describe the claim; it is created when the DAG runs.
+        """Describe the claim, which is created when the DAG runs.
+
+        All texts except `name` may be templates.
 
         Args:
             size: storage size as a Kubernetes quantity, such as `50Gi`. It has to hold the base model, checkpoints
@@ -58,19 +65,54 @@ class Workspace:
                 `ReadWriteOncePod`.
             storage_class: name of the StorageClass; None means the cluster's default.
             namespace: namespace of the claim; empty means the connection's. The steps must use the same namespace.
-            kubernetes_conn_id: ID of the connection that the steps use.
+            kubernetes_conn_id: ID of the connection; the steps must use the same.
+            cluster_context: context of the kubeconfig, in place of the connection's; the steps must use the same.
+            in_cluster: whether to use the service account of the worker's pod; the steps must use the same.
 
         Raises:
-            InvalidSpec: `keep` or `access_mode` has a value that is not allowed.
+            InvalidSpec: an argument has a value that is not allowed.
         """
-        for field, value, allowed in (("keep", keep, _KEEP_POLICIES), ("access_mode", access_mode, _ACCESS_MODES)):
-            if value not in allowed:
-                raise InvalidSpec(Problem(f"workspace.{field}", repr(value), f"allowed are {', '.join(allowed)}"))
         self.keep = keep
         self.size, self.name, self.access_mode, self.storage_class = size, name, access_mode, storage_class
         self.namespace, self.kubernetes_conn_id = namespace, kubernetes_conn_id
-        check_cluster_arguments(self)
+        self.cluster_context, self.in_cluster = cluster_context, in_cluster
+        _check_fields(self)
         self._scope: AbstractContextManager[Any] | None = None
+
+    def render_copy(self, render: Callable[[Any], Any]) -> Workspace:
+        """Return a copy with rendered templates.
+
+        It is a copy, because all tasks of a DAG share the object, and `dag.test()` runs several of them in one process.
+
+        Args:
+            render: function that renders a template.
+
+        Raises:
+            InvalidSpec: a rendered value is not allowed.
+        """
+        rendered = copy.copy(self)
+        for field in _TEMPLATE_FIELDS:
+            setattr(rendered, field, render(getattr(self, field)))
+        _check_fields(rendered)
+        return rendered
+
+    def check_cluster(self, task: Any, namespace: str = "") -> None:
+        """Refuse a task whose TrainJob would be in another cluster or namespace than the claim.
+
+        Args:
+            task: operator with the same attributes; templates in them are not compared.
+            namespace: namespace of the connection; empty while the DAG is parsed, when it is not known.
+
+        Raises:
+            InvalidSpec: workspace and task differ.
+        """
+        for field in (*CLUSTER_FIELDS, "in_cluster"):
+            mine, theirs = getattr(self, field), getattr(task, field)
+            if field == "namespace":
+                mine, theirs = mine or namespace or theirs, theirs or namespace or mine
+            if mine != theirs and not any(map(is_resolved_at_run_time, (mine, theirs))):
+                rule = f"the workspace {self.name} has {mine!r}: give both the same, because pods mount only claims of "
+                raise InvalidSpec(Problem(field, repr(theirs), f"{rule}their own cluster and namespace"))
 
     def __enter__(self) -> Workspace:
         """Add the two tasks; tasks that are created until `__exit__` run between them."""
@@ -99,12 +141,25 @@ class Workspace:
         return f"{readable[: _MAX_NAME_LENGTH - 11].strip('-')}-{digest}"
 
 
-class _WorkspaceOperator(BaseOperator):
-    template_fields: Sequence[str] = ()
+def _check_fields(workspace: Workspace) -> None:
+    for field, allowed in (("keep", _KEEP_POLICIES), ("access_mode", _ACCESS_MODES)):
+        value = getattr(workspace, field)
+        if value not in allowed and not is_resolved_at_run_time(value):
+            raise InvalidSpec(Problem(f"workspace.{field}", repr(value), f"allowed are {', '.join(allowed)}"))
+    check_cluster_arguments(workspace)
+
+
+class _WorkspaceOperator(TemplatedOperator):
+    template_fields: Sequence[str] = ("workspace",)
 
     def __init__(self, *, workspace: Workspace, **task_arguments: Any) -> None:
         super().__init__(**task_arguments)
         self.workspace = workspace
+
+    def _cluster(self) -> Cluster:
+        workspace = self.workspace
+        hook = TrainJobHook(workspace.kubernetes_conn_id, workspace.cluster_context, workspace.in_cluster)
+        return hook.get_conn()
 
 
 class CreateWorkspaceOperator(_WorkspaceOperator):
@@ -120,7 +175,7 @@ class CreateWorkspaceOperator(_WorkspaceOperator):
         """
         from trainjob.errors import Conflict
 
-        cluster = TrainJobHook(self.workspace.kubernetes_conn_id).get_conn()
+        cluster = self._cluster()
         claim = self._build_claim(context, self.workspace.namespace or cluster.namespace)
         name, namespace = claim["metadata"]["name"], claim["metadata"]["namespace"]
         try:
@@ -169,7 +224,7 @@ class DeleteWorkspaceOperator(_WorkspaceOperator):
             AirflowFailException: the cluster does not allow the deletion.
             ClusterError: the claim cannot be deleted now.
         """
-        cluster = TrainJobHook(self.workspace.kubernetes_conn_id).get_conn()
+        cluster = self._cluster()
         name, namespace = self.workspace.claim_name(context), self.workspace.namespace or cluster.namespace
         reason = self._reason_to_keep(context)
         if reason:

@@ -12,7 +12,7 @@ from airflow.sdk.bases.sensor import PokeReturnValue
 from trainjob.errors import InvalidSpec, JobDeleted, JobFailed, Problem, TrainJobError, WaitTimeout
 from trainjob_airflow.deferral import deferrable_by_default, get_deadline
 from trainjob_airflow.hooks.trainjob import DEFAULT_CONNECTION, TrainJobHook
-from trainjob_airflow.operators.cluster_arguments import check_cluster_arguments
+from trainjob_airflow.operators.argument_checks import CLUSTER_FIELDS, check_cluster_arguments
 from trainjob_airflow.run_key import check_run_key_fields, create_job_selector
 from trainjob_airflow.task_errors import error_from_event
 from trainjob_airflow.version_compat import (
@@ -39,7 +39,7 @@ class TrainJobSensor(BaseSensorOperator):
     `attempt`, `phase`, `seconds` and `progress`.
     """
 
-    template_fields: Sequence[str] = ("name", "run_key", "namespace")
+    template_fields: Sequence[str] = ("name", "run_key", *CLUSTER_FIELDS)
     ui_color = "#e8eefc"
 
     def __init__(

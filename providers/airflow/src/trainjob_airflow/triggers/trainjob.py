@@ -73,6 +73,7 @@ class TrainJobTrigger(BaseTrigger):
         cluster_context: str | None = None,
         in_cluster: bool | None = None,
         deferral_id: str = "",
+        do_xcom_push: bool = True,
         **unknown: Any,
     ) -> None:
         """Create the trigger; all arguments are JSON values.
@@ -92,6 +93,7 @@ class TrainJobTrigger(BaseTrigger):
             in_cluster: whether to use the service account of the triggerer's pod; None means the connection's setting.
             deferral_id: ID that the trigger writes to the TrainJob when it starts, see
                 `trainjob_airflow.trigger_start`.
+            do_xcom_push: whether to write XComs: progress, times of the log, and the link to a tracked run.
             **unknown: arguments that only a newer version has; they are ignored.
         """
         super().__init__()  # type: ignore[no-untyped-call]
@@ -99,7 +101,7 @@ class TrainJobTrigger(BaseTrigger):
         self.reference, self.limits, self.deadline = reference, limits or {}, deadline
         self.kubernetes_conn_id, self.on_kill_action = kubernetes_conn_id, on_kill_action
         self.get_logs, self.log_containers, self.deferral_id = get_logs, log_containers, deferral_id
-        self.cluster_context, self.in_cluster = cluster_context, in_cluster
+        self.cluster_context, self.in_cluster, self.do_xcom_push = cluster_context, in_cluster, do_xcom_push
         self._cached_cluster: Cluster | None = None
         self._kill_task: asyncio.Task[None] | None = None
 
@@ -116,6 +118,7 @@ class TrainJobTrigger(BaseTrigger):
             "cluster_context",
             "in_cluster",
             "deferral_id",
+            "do_xcom_push",
         )
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
@@ -165,16 +168,17 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob_airflow.written_times import StoredTimes
 
         on_skipped = functools.partial(metrics.report_skipped_lines, self.task_instance)
+        xcom_task = self.task_instance if self.do_xcom_push else None
         try:
             cluster, reference = await self._cluster(), self._reference()
             await announce_start(cluster, reference, self.deferral_id)
             async with (
-                StoredTimes(self.task_instance if self.get_logs else None, reference) as written_times,
+                StoredTimes(xcom_task if self.get_logs else None, reference) as written_times,
                 TriggererLog(self.log.info, written_times, on_skipped) as log,
             ):
                 progress = TaskProgress(reference, log, log_containers=self.log_containers if self.get_logs else ())
                 progress.report_resumption(written_times)
-                async with ProgressPublisher(self.task_instance, progress):
+                async with ProgressPublisher(xcom_task, progress):
                     limits, listener = self._limits(), progress.listener
                     with waiting_jobs.add(cluster, progress):
                         outcome = await wait_async(
