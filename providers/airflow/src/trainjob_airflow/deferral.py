@@ -28,9 +28,10 @@ the scheduler needs one round.
 
 
 def deferrable_by_default() -> bool:
-    """Return `[operators] default_deferrable` of the environment or airflow.cfg; True if neither has it.
+    """Return `[operators] default_deferrable`, or True if nobody has set it.
 
-    Airflow writes `default_deferrable = false` into each airflow.cfg that it creates (3.3).
+    The environment or airflow.cfg sets it. Airflow 3.3 writes `default_deferrable = false` into each airflow.cfg that
+    it creates.
     """
     # The method of the class itself does not know Airflow's own defaults, which are false for all operators.
     is_in_file = RawConfigParser.has_option(conf, "operators", "default_deferrable")
