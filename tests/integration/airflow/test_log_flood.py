@@ -15,7 +15,7 @@ from trainjob import CustomTrainerContainer, RunKey, TrainJob, submit
 from trainjob.client import LogWriter
 from trainjob.client.log_queue import QueueLimits
 from trainjob.lifecycle import Limits
-from trainjob_airflow import FineTuneOperator, TrainJobOperator, TrainJobTrigger, task_log
+from trainjob_airflow import FineTuneOperator, TrainJobOperator, TrainJobTrigger, task_log, task_progress
 
 pytestmark = pytest.mark.usefixtures("airflow_environment")
 
@@ -50,6 +50,7 @@ def small_log_queues(monkeypatch):
         queues.append(channel._queue)
         return channel
 
+    monkeypatch.setattr(task_progress, "_CATCH_UP_SECONDS", 600.0)  # all lines are counted, also on a busy machine
     monkeypatch.setattr(writer, "open", recording_open)
     monkeypatch.setattr(task_log, "_shared_writer", lambda: writer)
     return queues
@@ -117,6 +118,19 @@ def test_a_flood_is_written_by_another_thread_in_bounded_memory_and_keeps_the_re
     assert max_queued <= MAX_QUEUED_LINES + 2 * 21
     assert any(f"kubectl logs {reference.name}-node-0-0" in line and "-c node -n default" in line for line in log.lines)
     assert any(line.startswith(f"TrainJob {reference}: Complete") for line in log.lines)
+
+
+def test_a_task_does_not_wait_for_a_log_that_is_far_behind(cluster, small_log_queues, monkeypatch):
+    monkeypatch.setattr(task_progress, "_CATCH_UP_SECONDS", 0.0)
+    log, reference = BlockingLog(), submit_flood(cluster, 20 * LINES)
+    [payload], _ = asyncio.run(run_triggers([make_trigger(reference, log)], small_log_queues))
+    assert payload["receipt"] == {"result": {"score": 7}}
+    numbers, others, skipped, _ = parse_skip_notices(log.lines)
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) + len(others) + skipped < 20 * LINES
+    assert others[-20:] == [f"[node-0] after {n}" for n in range(81, 101)]
+    [notice] = [line for line in log.lines if "may be missing" in line]
+    assert f"kubectl logs {reference.name}-node-0-0" in notice
 
 
 def test_many_floods_share_one_thread_and_all_their_lines_are_counted(cluster, small_log_queues):

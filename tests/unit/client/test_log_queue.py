@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.client import LogLine, RateLimit
-from trainjob.client.log_lines import LoggedContainer
+from trainjob.client.log_lines import LoggedContainer, LogNotice
 from trainjob.client.log_queue import LogQueue, QueueLimits, SkippedLines, size_of
 from trainjob.client.log_rate import TokenBucket
 
@@ -88,6 +88,23 @@ def test_every_line_is_written_once_in_order_or_counted_in_a_notice_at_its_place
             before = item
         assert not offered
         assert not isinstance(before, SkippedLines)  # the newest line is always written
+
+
+@pytest.mark.parametrize("later", [5, 500])
+def test_a_notice_is_written_even_if_the_lines_around_it_are_skipped(later):
+    queue, notice = LogQueue(SMALL_LIMITS), LogNotice("a", "output may be missing")
+    for n in range(300):
+        queue.offer(LogLine("a", f"{n}"), 0.0, may_wait=False)
+    queue.offer(notice, 0.0, may_wait=False)
+    for n in range(later):
+        queue.offer(LogLine("a", f"later {n}"), 0.0, may_wait=False)
+    taken = take_all(queue)
+    assert notice in taken
+    assert (
+        len([one for one in taken if type(one) is LogLine])
+        + sum(one.lines for one in taken if isinstance(one, SkippedLines))
+        == 300 + later
+    )
 
 
 @given(steps, st.integers(1, 40))

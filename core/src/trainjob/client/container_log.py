@@ -43,6 +43,7 @@ class ContainerLog:
         is_unreachable: whether the last request for the log had no response.
         ignored_from: number of the run from which on missing output is not reported.
         is_reported: whether the notice about missing output of the run was emitted.
+        reads_tail: whether only the last lines are read from now on, because the log is far behind.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class ContainerLog:
         self._extra_logs = 0  # logs of later runs that were read for an earlier one
         self.is_deleting = self.is_deleted = self.is_final = False
         self.is_scheduled = self.is_being_read = self.is_unreachable = False
-        self.outages, self.ignored_from = 0, math.inf
+        self.outages, self.ignored_from, self.reads_tail = 0, math.inf, False
         self.stream: Any = None
         self.begin_run(0)
 

@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _SILENCE_SECONDS = 120.0  # a training may print nothing for long; the stream is then reopened where it ended
 _TAIL_LINES = 20
+_LINES_AFTER_GAP = 1000  # that are read of a log that is far behind; results and receipts are in the last lines
 _STATUS_SECONDS = 2.0  # by which the status of a pod may be later than the end of its log
 _MAX_PAUSE_AFTER_END = 1.0  # seconds between attempts to read the log of a container that has ended
 _MAX_OUTAGES = 60  # failed requests of an ended container's log, at least a minute, that do not count as silence
@@ -69,6 +70,8 @@ class LogFollower:
         namespace: str,
         emit: Callable[[LogLine], None],
         written_times: WrittenTimes | None = None,
+        *,
+        catch_up_seconds: float | None = None,
     ) -> None:
         """Create a follower that reads no log yet.
 
@@ -77,7 +80,10 @@ class LogFollower:
             namespace: namespace of the pods.
             emit: function that takes each line; called from several threads, one call at a time.
             written_times: times up to which an earlier process has written the logs; None if there was none.
+            catch_up_seconds: seconds after the job's end for which logs are read completely. Of those that were not
+                read to their ends by then, only the last lines are read; None reads all lines.
         """
+        self._catch_up_seconds = catch_up_seconds
         self._cluster, self._namespace, self._emit, self._written_times = cluster, namespace, emit, written_times
         self._changed, self._emit_lock = threading.Condition(), threading.Lock()
         self._logs: dict[tuple[str, str], ContainerLog] = {}
@@ -175,12 +181,30 @@ class LogFollower:
             logs = [log for log in self._logs.values() if not _is_read(log, only_ended=only_ended)]
             for log in logs:
                 self._move_to_ended(log)
+        self._skip_to_tails(logs, only_ended=only_ended)
         for log in self._join(logs, seconds, only_ended=only_ended):
             self._report_missing(log, self._explain_unread(log, seconds), patience=1.0)
         if self._refused_lines:
             count, reason = self._refused_lines, self._refusal
             self.report(LogNotice("", f"{count:,} lines of the log could not be processed; the first error: {reason}"))
         self.stop()
+
+    def _skip_to_tails(self, logs: Collection[ContainerLog], *, only_ended: bool) -> None:
+        """Wait until logs were read, and skip to the last lines of the others.
+
+        A job may have printed gigabytes, and nobody waits for all of them.
+        """
+        if self._catch_up_seconds is None:
+            return
+        are_read = partial(_are_read, logs, only_ended=only_ended)
+        if self._wait_for(are_read, self._catch_up_seconds):
+            return
+        with self._changed:
+            for log in logs:
+                # A log that no server serves at present is not behind.
+                log.reads_tail = log.has_ended and log.is_readable and not log.is_unreachable
+                if log.reads_tail:
+                    _shut_down(log.stream)
 
     def _join(self, logs: Iterable[ContainerLog], seconds: float, *, only_ended: bool) -> list[ContainerLog]:
         """Wait until the logs were read, and return those that were not."""
@@ -365,7 +389,7 @@ class LogFollower:
             OtherLog: the stream does not continue the log.
             ClusterError: the stream could not be opened, or broke.
         """
-        reader, previous = log.reader, log.later_runs > 0
+        reader, previous, reads_tail = log.reader, log.later_runs > 0, log.reads_tail
         try:
             stream = self._cluster.open_log(
                 log.container.pod,
@@ -374,19 +398,25 @@ class LogFollower:
                 follow=not previous and not log.is_final,  # otherwise the log is complete
                 previous=previous,
                 since=reader.since,
+                tail=_LINES_AFTER_GAP if reads_tail else None,
                 read_seconds=_SILENCE_SECONDS,
             )
         except ClusterError as error:
             log.is_unreachable = isinstance(error, ClusterUnreachable)
             raise
         log.is_unreachable = False  # a stream that breaks or stays silent is that of a server that responds
-        may_have_gap, log.may_have_gap = log.may_have_gap, False
+        may_have_gap, log.may_have_gap = log.may_have_gap or reads_tail, False
         try:
             with self._changed:
                 log.stream = stream
                 if self._stopped.is_set() or previous != (log.later_runs > 0):
                     return
-            for lines in reader.read(stream, may_have_gap=may_have_gap, known_logs=log.known_logs):
+            if reads_tail:
+                reason = f"it was far behind after the end of its TrainJob, so only {_LINES_AFTER_GAP:,} lines follow"
+                self._report_missing(log, reason)
+            for lines in reader.read(
+                stream, may_have_gap=may_have_gap, known_logs=log.known_logs, is_gap_reported=reads_tail
+            ):
                 if reader.extent > log.extent:  # repeated lines are no progress: all streams may break at one place
                     log.extent = reader.extent
                     self._parts_read += 1
@@ -531,6 +561,10 @@ def _shut_down(stream: Any) -> None:
     if stream is not None:
         with contextlib.suppress(OSError, ValueError, RuntimeError):  # the stream has just ended
             stream.shutdown()
+
+
+def _are_read(logs: Iterable[ContainerLog], *, only_ended: bool) -> bool:
+    return all(_is_read(log, only_ended=only_ended) for log in logs)
 
 
 def _is_read(log: ContainerLog, *, only_ended: bool) -> bool:

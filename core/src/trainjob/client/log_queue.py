@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
-from trainjob.client.log_lines import LogLine, byte_length
+from trainjob.client.log_lines import LogLine, LogNotice, byte_length
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class QueueLimits:
 
 
 _DEFAULT_LIMITS = QueueLimits()
+_KEPT_NOTICES = 10  # newest notices of a source that are kept while its lines are skipped
 
 
 @dataclass(frozen=True)
@@ -75,13 +77,17 @@ def _size(count: int) -> str:
 
 @dataclass
 class _SkippedSource:
-    """State of a source whose lines are being skipped: the counts and its newest lines."""
+    """State of a source whose lines are being skipped.
+
+    It has the counts, the newest lines, and the notices before them.
+    """
 
     lines: int = 0
     bytes: int = 0
     command: str = ""
     newest: deque[LogLine] = field(default_factory=deque)
     newest_bytes: int = 0
+    notices: deque[LogNotice] = field(default_factory=partial(deque, maxlen=_KEPT_NOTICES))
 
     def add(self, line: LogLine) -> None:
         self.newest.append(line)
@@ -97,13 +103,16 @@ class _SkippedSource:
         while len(self.newest) > least and (len(self.newest) > lines or self.newest_bytes > size):
             oldest = self.newest.popleft()
             self.newest_bytes -= size_of(oldest)
+            if isinstance(oldest, LogNotice):  # says what else is missing
+                self.notices.append(oldest)
+                continue
             self.lines += not oldest.continued
             self.bytes += size_of(oldest)
 
     def release(self, source: str) -> Iterator[LogLine | SkippedLines]:
         if self.bytes:
             yield SkippedLines(source, self.lines, self.bytes, self.command)
-        yield from self.newest
+        yield from (*self.notices, *self.newest)
 
 
 _MIN_KEPT_LINES = 10  # lines of each source, however many sources are skipped at once
@@ -211,7 +220,7 @@ class LogQueue:
         for source, one in skipping.items():
             one.trim(each, self._limits.kept_bytes // len(skipping))
             self._queue.extend(one.release(source))
-            self._bytes += one.newest_bytes
+            self._bytes += one.newest_bytes + sum(map(size_of, one.notices))
         self._congested_since = None
 
 

@@ -91,7 +91,12 @@ class LogReader:
         return self._resume.newest
 
     def read(
-        self, stream: Any, *, may_have_gap: bool = False, known_logs: Collection[LogTime] = ()
+        self,
+        stream: Any,
+        *,
+        may_have_gap: bool = False,
+        known_logs: Collection[LogTime] = (),
+        is_gap_reported: bool = False,
     ) -> Iterator[list[LogLine]]:
         """Yield the new lines of a stream as they arrive, many lines at once.
 
@@ -102,6 +107,7 @@ class LogReader:
             may_have_gap: whether the stream is of the same log, even if it repeats no known line. A notice then takes
                 the place of the lines that were lost.
             known_logs: times of the first lines of logs that other readers have begun.
+            is_gap_reported: whether the caller has reported the lines that were lost, so that no notice follows.
 
         Raises:
             ClusterUnreachable: the stream broke; open the next one.
@@ -112,7 +118,7 @@ class LogReader:
         extent_before, any_bytes = self.extent, False
         self._resume.begin_stream(may_have_gap=may_have_gap, known_logs=known_logs)
         self._last_line.begin_stream()
-        self._known_until = self.newest
+        self._known_until = None if is_gap_reported else self.newest
         self._in_line, self._partial_stamp, self._bytes_to_skip = False, b"", 0
         self._expects_first_line = self._resume.is_resuming
         try:

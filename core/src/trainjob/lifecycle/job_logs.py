@@ -23,6 +23,8 @@ class Listener:
         on_progress: called with the progress of the training when a log line, or the TrainJob's status, reports it.
         on_earlier_progress: called instead with the progress in a line that an earlier process has written.
         on_warning: called with each of the outcome's `warnings`, before the wait returns.
+        catch_up_seconds: seconds after the end of the TrainJob for which its logs are read completely. Of a log that
+            is far behind by then, only the last lines are read, after a notice; None reads all lines.
     """
 
     on_phase: Callable[[Verdict], None] = field(default=lambda _: None)
@@ -30,6 +32,7 @@ class Listener:
     on_progress: Callable[[Progress], None] = field(default=lambda _: None)
     on_earlier_progress: Callable[[Progress], None] = field(default=lambda _: None, kw_only=True)
     on_warning: Callable[[str], None] = field(default=lambda _: None)
+    catch_up_seconds: float | None = field(default=None, kw_only=True)
 
 
 class JobLogs(LogFollower):
@@ -46,7 +49,8 @@ class JobLogs(LogFollower):
         self.progress: Progress | None = None
         self._reported: Progress | None = None
         self._parser, self._listener = JobLogParser(), listener
-        super().__init__(cluster, namespace, self._on_line, written_times)
+        catch_up = listener.catch_up_seconds
+        super().__init__(cluster, namespace, self._on_line, written_times, catch_up_seconds=catch_up)
 
     def _on_line(self, line: LogLine) -> None:
         if not isinstance(line, LogNotice) and (progress := self._parser.feed(line.text)):

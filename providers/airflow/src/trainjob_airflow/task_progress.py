@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PROGRESS_KEY = "progress"
 """Key of the XCom."""
+_CATCH_UP_SECONDS = 5.0  # for a log that is behind when its TrainJob has ended; then the task ends soon
 _WRITE_INTERVAL_SECONDS = 2.0  # between two writes for one task, because phases change fast while a job starts
 
 
@@ -87,6 +88,7 @@ class TaskProgress:
             self._on_progress,
             on_warning,
             on_earlier_progress=self._on_earlier_progress,
+            catch_up_seconds=_CATCH_UP_SECONDS,
         )
 
     @property

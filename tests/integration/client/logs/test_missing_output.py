@@ -5,6 +5,8 @@ Each line is emitted once, or one notice states which container's output may be 
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import urllib3
 
@@ -63,6 +65,39 @@ def shorten(cluster, monkeypatch):
         monkeypatch.setattr(cluster, "open_log", open_short)
 
     return shorten
+
+
+def test_the_tail_of_a_log_that_is_far_behind_follows_one_notice(cluster, recorder):
+    name = recorder.create_pod("seq 20000; printf '%s' 'the last line'")
+    recorder.wait_until_ended(name)
+    lines, go_on = [], threading.Event()
+
+    def emit(line):
+        lines.append(line)
+        if len(lines) == 100:
+            go_on.wait()  # as a slow log does; the reading stops until the follower skips to the tail
+
+    follower = LogFollower(cluster, "default", emit, catch_up_seconds=0.1)
+    skip = follower._skip_to_tails
+    follower._skip_to_tails = lambda *arguments, **more: (skip(*arguments, **more), go_on.set())
+    follower.observe(ObjectEvent(recorder.direct.get_pod(name, "default")))
+    follower.finish(SECONDS)
+    texts, [notice] = split_notices(lines)
+    assert texts[-1] == "the last line"
+    numbers = [int(text) for text in texts[:-1]]
+    assert numbers[-999:] == list(range(19002, 20001))
+    assert numbers[:-999] == list(range(1, len(numbers) - 998))
+    assert 100 <= len(numbers) < 20000
+    assert "may be missing after 20" in notice
+    assert "far behind after the end of its TrainJob" in notice
+
+
+def test_a_log_that_is_read_in_time_has_no_notice(cluster, ended_pod):
+    lines = []
+    follower = LogFollower(cluster, "default", lines.append, catch_up_seconds=SECONDS)
+    follower.observe(ObjectEvent(ended_pod))
+    follower.finish(SECONDS)
+    assert split_notices(lines) == (NUMBERS, [])
 
 
 @pytest.fixture
