@@ -201,7 +201,8 @@ class StepOperator(TemplatedOperator):
         """Submit or adopt the TrainJob, then wait for its end in the triggerer or on the worker.
 
         Raises:
-            AirflowFailException: a retry cannot help; see `trainjob_airflow.task_errors`.
+            AirflowFailException: a retry cannot help; see `trainjob_airflow.task_errors`. Or the run has no logical
+                date, and a later task needs one.
             AirflowException: a user has cleared the task or set its state; `on_kill` was applied to its
                 TrainJob.
             AirflowRescheduleException: the worker was stopped; the same try continues with the TrainJob on another
@@ -209,7 +210,10 @@ class StepOperator(TemplatedOperator):
             JobFailed: the TrainJob failed.
             TrainJobError: the cluster cannot be reached, or a time limit of the wait has passed.
         """
+        from trainjob_airflow.operators.later_templates import check_later_templates
+
         self._warn_about_queue()
+        check_later_templates(self, context)
         with (
             self._handle_unexpected_errors(context),
             convert_permanent_errors(),

@@ -170,11 +170,14 @@ class CreateWorkspaceOperator(_WorkspaceOperator):
         """Create the claim if it does not exist, and return its name.
 
         Raises:
-            AirflowFailException: the cluster refuses the claim or the request.
+            AirflowFailException: the cluster refuses the claim or the request, or the run has no logical date, and a
+                later task needs one.
             ClusterError: the claim cannot be created now.
         """
         from trainjob.errors import Conflict
+        from trainjob_airflow.operators.later_templates import check_later_templates
 
+        check_later_templates(self, context)
         cluster = self._cluster()
         claim = self._build_claim(context, self.workspace.namespace or cluster.namespace)
         name, namespace = claim["metadata"]["name"], claim["metadata"]["namespace"]
