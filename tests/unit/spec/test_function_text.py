@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from trainjob import CustomTrainer
 from trainjob.errors import InvalidSpec
 from trainjob.function_source import function_from_source, function_source
-from trainjob.manifest import build_trainjob, spec_hash
+from trainjob.manifest import spec_hash
 from trainjob.manifest.function import function_command
 from trainjob.spec import TrainJob
 
@@ -111,9 +111,8 @@ def test_no_part_of_the_text_is_executed_by_the_receiver(tmp_path):
 def test_the_receiver_checks_the_arguments():
     function = function_from_source(function_source(sum_scaled))
     for arguments in ({}, {"rows": [], "unknown": 1}):
-        job = TrainJob(trainer=CustomTrainer(func=function, func_args=arguments))
         with pytest.raises(InvalidSpec, match="func_args"):
-            build_trainjob(job, name="train", namespace="ml")
+            TrainJob(trainer=CustomTrainer(func=function, func_args=arguments))
 
 
 @pytest.mark.parametrize("text", ["", "x = 1", "def f(:", "def f(): pass\ndef g(): pass", "class F: pass", "\0"])
