@@ -103,7 +103,7 @@ _CONFIG = (
     _input("arguments", "mapping", 'other arguments of the framework by name, such as {"beta": 0.1}'),
 )
 _FUNCTION = (
-    _input("function", "text", "text of a Python function, from `trainjob_kfp.source(function)`"),
+    _input("function", "text", "a Python function, or its text from `trainjob_kfp.source(function)`"),
     _input("function_args", "mapping", "arguments of the function, by name"),
 )
 _MANIFEST = _input("manifest", "mapping", "a whole TrainJob, which replaces the other arguments about its content")
@@ -242,7 +242,7 @@ COMPONENTS = (
             replace(
                 _FUNCTION[0],
                 required=True,
-                description="text of a function that returns a dict of scores, from `trainjob_kfp.source(function)`",
+                description="a function that returns scores by name, or its text from `trainjob_kfp.source(function)`",
             ),
             _input("metric", "text", "name of the score to compare", required=True),
             _input("minimum", "number", "smallest value of the score that is good enough", required=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 from collections.abc import Callable
 from importlib.metadata import requires
@@ -51,12 +52,20 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
         """Create a task; `set_caching_options` of the author overrides its caching.
 
         A text for `queue`, `runtime`, `secret` or `resume_from` means a dict with the name or folder. An integer may be
-        given for a float, and for the list `num_nodes`. `train` also takes the arguments of the Kubeflow SDK's `train`.
+        given for a float, and for the list `num_nodes`. A Python function is sent as its source. `train` also takes the
+        arguments of the Kubeflow SDK's `train`.
 
         Raises:
             InvalidSpec: there is no input of a name, or a constant argument in a pipeline is wrong; see
-                [trainjob_kfp.compile_checks][].
+                [trainjob_kfp.compile_checks][]. The message has the file and line of the call.
         """
+        try:
+            return self._create_task(args, arguments)
+        except InvalidSpec as error:
+            place = f"{_find_author_line()}: the call of {self.python_func.__name__} is wrong:"
+            raise InvalidSpec(error.problems, hint=error.hint, place=place) from None
+
+    def _create_task(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
         # Imported here, because an import of the components needs neither the step classes nor the launcher.
         from trainjob_kfp.compile_checks import check_arguments, check_names
         from trainjob_kfp.sdk_arguments import ARGUMENTS, expand_arguments, to_plain_object
@@ -104,6 +113,14 @@ def trainjob_component(function: Callable[..., Any]) -> Any:
     # The last word of the command is the source that kfp's executor imports.
     command[-1] = (loading_program() if source == "configmap" else "") + remove_docstring(command[-1])
     return component
+
+
+def _find_author_line() -> str:
+    """Return file and line of the innermost frame outside this package and kfp."""
+    frame = inspect.currentframe()
+    while frame and frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("trainjob_kfp", "kfp"):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "a pipeline"
 
 
 def remove_docstring(source: str) -> str:
