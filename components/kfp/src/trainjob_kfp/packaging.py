@@ -68,6 +68,7 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
     def _create_task(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
         # Imported here, because an import of the components needs neither the step classes nor the launcher.
         from trainjob_kfp.compile_checks import check_arguments, check_names
+        from trainjob_kfp.launcher_settings import LauncherSettings
         from trainjob_kfp.sdk_arguments import ARGUMENTS, expand_arguments, to_plain_object
 
         inputs = self.component_spec.inputs or {}
@@ -80,6 +81,8 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
         if task.state is TaskState.FUTURE:
             defaults = {name: spec.default for name, spec in inputs.items() if name not in arguments}
             check_arguments(self.python_func.__name__, arguments, defaults)
+            if _has_task_config(self.python_func):
+                task.platform_config = LauncherSettings()
         if arguments.get("workspace") and not arguments.get("after_jobs") and task.state is TaskState.FUTURE:
             task.set_caching_options(False)
         return task
@@ -143,14 +146,17 @@ def _make_component(function: Callable[..., Any], *, image: str, packages: list[
         base_image=image,
         install_kfp_package=bool(packages),
         packages_to_install=packages or [],
-        task_config_passthroughs=_TASK_CONFIG_PASSTHROUGHS
-        if dsl.TaskConfig in function.__annotations__.values()
-        else None,
+        task_config_passthroughs=_TASK_CONFIG_PASSTHROUGHS if _has_task_config(function) else None,
     )
     for spec in (component.component_spec.inputs or {}).values():
         # The docstring has the rest. Each Workflow contains the descriptions, and it may have 1 MiB (Argo 4.0).
         spec.description = " ".join(spec.description.split()).partition(". ")[0]
     return TrainJobComponent(component.component_spec, component.python_func)
+
+
+def _has_task_config(function: Callable[..., Any]) -> bool:
+    """Return whether a component creates a TrainJob, which gets settings of the task."""
+    return dsl.TaskConfig in function.__annotations__.values()
 
 
 def _core_requirements() -> list[str]:
