@@ -222,7 +222,7 @@ def run_launcher(name, arguments):
     """Return the exit code of a component's program without a cluster."""
     component = getattr(trainjob_kfp, name)
     inputs = component.component_spec.inputs
-    artifact = SimpleNamespace(uri="s3://bucket/path", path="", metadata={})
+    artifact = SimpleNamespace(uri="gs://bucket/path", path="", metadata={})
     outputs = {each: artifact for each in component.component_spec.outputs if each in ("metrics", "loss_curve")}
     outputs |= {"model": artifact} if name == "export_model" else {}
     values = {each: to_input(each, value, inputs[each].type) for each, value in arguments.items()}

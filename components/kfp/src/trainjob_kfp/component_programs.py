@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from trainjob.errors import InvalidSpec
 from trainjob.status import Outcome
-from trainjob_kfp import model_location, outputs, steps
+from trainjob_kfp import artifact_store, model_location, outputs, steps
 from trainjob_kfp.input_names import name_inputs
 from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, ExitOnError, launch, list_launch_problems
 from trainjob_kfp.model_location import Artifact
@@ -51,6 +51,7 @@ def export_model(model: Artifact, **arguments: Any) -> Outputs:
     """Export a model, describe it in the artifact, and return the outputs."""
     with ExitOnError():
         log_summary = LogSummary()
+        arguments |= artifact_store.find_store(model.uri, arguments)
         place = model_location.choose_destination(model.uri, arguments["destination"], arguments["endpoint"])
         step, outcome = _run(steps.export_model, {**arguments, "destination": place}, log_summary)
         model_location.update_artifact(model, outcome, place, log_summary.step_result)
