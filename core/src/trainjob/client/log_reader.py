@@ -306,9 +306,9 @@ class LogReader:
             if self._separator_bytes:
                 self._end_frame(b"", self._separator_bytes, self._last_rows_up, output)
                 self._separator_bytes = self._last_rows_up = 0
-            *frames, last = _SEPARATORS.split(body)
-            for text, between in zip(frames[::2], frames[1::2], strict=True):
-                self._end_frame(text, len(between), count_rows(between), output)
+            frames, last = _split_at_separators(body)
+            for text, separator_bytes, rows_up in frames:
+                self._end_frame(text, separator_bytes, rows_up, output)
         self._separator_bytes += len(separators)
         self._last_rows_up += count_rows(separators)
         if not (self._pending or last):
@@ -318,13 +318,14 @@ class LogReader:
 
     def _end_frame(self, text: bytes, separator_bytes: int, rows_up: int, output: list[LogLine]) -> None:
         """Return the pending bytes and this text as a frame, unless they are empty."""
-        self._pending += text
-        self._rows_up += rows_up
         if self._pending:
+            text = bytes(self._pending) + text
+            self._pending.clear()
+        self._rows_up += rows_up
+        if text:
             output += self._bars.release(frames=self._rows_up)
-            output.append(self._create_line(self._pending, frame=True))
-        self._discard_bytes(len(self._pending))
-        self._returned_bytes += separator_bytes
+            output.append(self._create_line(text, frame=True))
+        self._returned_bytes += len(text) + separator_bytes
         self._has_frames |= separator_bytes > 0
 
     def _forget_end(self) -> None:
@@ -372,6 +373,16 @@ class LogReader:
                 return None
             self._cached_stamp, self._cached_second = (day, zone), int(time.timestamp())
         return (self._cached_second, fraction.ljust(9, b"0")), line[found.end() :]
+
+
+def _split_at_separators(text: bytes) -> tuple[list[tuple[bytes, int, int]], bytes]:
+    """Return each frame with the bytes and the rows up of its separators, and the rest."""
+    if b"\x1b" not in text:  # the fast path for a single bar
+        *frames, rest = text.split(b"\r")
+        return [(frame, 1, 0) for frame in frames], rest
+    *parts, rest = _SEPARATORS.split(text)
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return [(frame, len(separators), count_rows(separators)) for frame, separators in pairs], rest
 
 
 def read_last_line(stream: Any) -> LastLine:

@@ -71,6 +71,8 @@ class BarRows:
         Args:
             frames: how many of them, from the last, are frames, because the cursor has gone up to them.
         """
+        if not self._held:
+            return []
         first_frame = len(self._held) - frames
         for number, line in enumerate(self._held):
             line.frame = number >= first_frame
