@@ -284,6 +284,24 @@ def test_all_problems_of_a_call_are_reported():
     assert {"storage_uri", "workspace", "attempts"} == {problem.field for problem in caught.value.problems}
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("initialize_model", {"storage_uri": SECRET}),
+        ("initialize_model", {"storage_uri": IN_URI}),
+        ("fine_tune", {"model": SECRET}),
+        ("train", {"queue": SECRET}),
+        ("train", {"deadline": SECRET}),
+        ("train", {"command": ["train", "--hf-token", SECRET]}),
+    ],
+)
+def test_an_error_of_the_launcher_shows_no_credential(name, arguments, monkeypatch, capsys):
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    assert run_launcher(name, REQUIRED[name] | arguments) == 2
+    assert "***" in (shown := capsys.readouterr().err)
+    assert not any(secret in shown for secret in (SECRET, "SECRET-IN-URI"))
+
+
 def test_the_problems_of_a_training_and_its_trainer_are_reported_together(capsys):
     wrong = {"num_nodes": [-1], "deadline": "-5s", "queue": "a b", "attempts": 0, "args": ["x"]}
     given = {**wrong, "image": "", "command": [], "function": "def f(x): pass", "function_args": {"y": 1}}
