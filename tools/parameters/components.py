@@ -103,7 +103,7 @@ _CONFIG = (
     _input("arguments", "mapping", 'other arguments of the framework by name, such as {"beta": 0.1}'),
 )
 _FUNCTION = (
-    _input("function", "text", "text of a Python function, from `trainjob_kfp.source(function)`"),
+    _input("function", "text", "a Python function, or its text from `trainjob_kfp.source(function)`"),
     _input("function_args", "mapping", "arguments of the function, by name"),
 )
 _MANIFEST = _input("manifest", "mapping", "a whole TrainJob, which replaces the other arguments about its content")
@@ -207,7 +207,8 @@ COMPONENTS = (
         "Export the final checkpoint in `/workspace/output` as a Hugging Face folder.\n\n"
         "A TrainJob writes it directly to the destination, so that no file of the model passes through the task's own "
         "pod. Without a destination, it writes to the location of the artifact `model`, below the pipeline's root. "
-        "This location must begin with s3:// or gs://, or with minio:// if `endpoint` is given.\n\n"
+        "It must begin with s3://, gs:// or minio://. With s3:// or minio://, endpoint, region and Secret are those of "
+        "the ConfigMap `kfp-launcher`, unless they are given.\n\n"
         "A checkpoint of another run is refused; see `after_jobs`. With `after_jobs`, the step may be cached.",
         "Location of the exported model.",
         artifacts=(("model", "dsl.Model", "artifact of the model with location, digest, size and training metrics."),),
@@ -242,7 +243,7 @@ COMPONENTS = (
             replace(
                 _FUNCTION[0],
                 required=True,
-                description="text of a function that returns a dict of scores, from `trainjob_kfp.source(function)`",
+                description="a function that returns scores by name, or its text from `trainjob_kfp.source(function)`",
             ),
             _input("metric", "text", "name of the score to compare", required=True),
             _input("minimum", "number", "smallest value of the score that is good enough", required=True),

@@ -184,9 +184,16 @@ class InvalidSpec(TrainJobError, ValueError):
 
     exit_code = ExitCode.INVALID_REQUEST
 
-    def __init__(self, problems: Problem | Sequence[Problem], *, hint: str = "") -> None:
+    def __init__(self, problems: Problem | Sequence[Problem], *, hint: str = "", place: str = "") -> None:
+        """Create the error.
+
+        Args:
+            problems: the broken rules.
+            hint: what to do, as one sentence.
+            place: line of the message before the problems: what is wrong in which file and line; may be empty.
+        """
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems), hint=hint)
+        super().__init__("\n".join([*filter(None, [place]), *map(str, self.problems)]), hint=hint)
 
 
 class ClusterError(TrainJobError):

@@ -13,7 +13,7 @@ import inspect
 import linecache
 import symtable
 import textwrap
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import CodeType
 from typing import Any, cast
 
@@ -26,8 +26,11 @@ _FIELD = "trainer.func"
 _OWN_DECORATORS = {"task", "trainjob", "setup", "teardown"}
 
 
-def function_source(function: Any) -> str:
+def function_source(function: Any, *helpers: Any) -> str:
     """Return the text of a function, to be sent to another process.
+
+    Helpers are functions and classes of its module. They become definitions inside the function, after the imports with
+    which it begins, because the text is that of one function.
 
     The receiver creates a function from it with [function_from_source][].
 
@@ -37,7 +40,7 @@ def function_source(function: Any) -> str:
     Raises:
         InvalidSpec: the function cannot be sent; see [extract_source][].
     """
-    return extract_source(function, kept_types=_PLAIN_TYPES)[0]
+    return extract_source(function, *helpers, kept_types=_PLAIN_TYPES)[0]
 
 
 def function_from_source(source: str) -> Callable[..., Any]:
@@ -89,24 +92,49 @@ def _parse_definition(function: Any, field: str) -> ast.FunctionDef:
     """Return the syntax tree of a plain function."""
     if inspect.ismethod(function):
         raise _invalid_function(field, function, "it must be a plain function, not a method")
-    source = textwrap.dedent(read_source(function, field))
-    try:
-        [definition] = ast.parse(source).body
-    except (ValueError, SyntaxError):
-        raise _invalid_function(field, function, "it must be a plain function, defined with `def`") from None
+    definition = _parse_statement(function, field)
     if not isinstance(definition, ast.FunctionDef):
         raise _invalid_function(field, function, "it must be a plain function, defined with `def`")
     return definition
 
 
+def _parse_helper(helper: Any, field: str) -> ast.FunctionDef | ast.ClassDef:
+    """Return the syntax tree of a function or class, without annotations.
+
+    Those of a class's attributes stay, because a dataclass reads them.
+    """
+    definition = _parse_statement(helper, field)
+    if not isinstance(definition, ast.FunctionDef | ast.ClassDef):
+        raise _invalid_function(field, helper, "a helper must be a function or class, defined in a file")
+    for node in ast.walk(definition):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
+    return definition
+
+
+def _parse_statement(value: Any, field: str) -> ast.stmt | None:
+    """Return the syntax tree of a definition; None if its source is not one statement."""
+    source = textwrap.dedent(read_source(value, field))
+    try:
+        [statement] = ast.parse(source).body
+    except (ValueError, SyntaxError):
+        return None
+    return statement
+
+
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def extract_source(function: Any, *, field: str = _FIELD, kept_types: Collection[str] = ()) -> tuple[str, str]:
+def extract_source(
+    function: Any, *helpers: Any, field: str = _FIELD, kept_types: Collection[str] = ()
+) -> tuple[str, str]:
     """Return the text to send for a function, and its name.
 
     Args:
         function: the function.
+        helpers: functions and classes that are defined inside it.
         field: name of the field that contains the function, for the error.
         kept_types: types whose annotations stay in the text; all other annotations are removed.
 
@@ -117,10 +145,13 @@ def extract_source(function: Any, *, field: str = _FIELD, kept_types: Collection
     definition = _parse_definition(function, field)
     _check_decorators(function, definition, field)
     definition = _strip_annotations(definition, kept_types)
+    begin = next((n for n, node in enumerate(definition.body) if not _is_header(node)), 0)
+    own_body = definition.body
+    definition.body = [*own_body[:begin], *(_parse_helper(helper, field) for helper in helpers), *own_body[begin:]]
     # The function's module decides by this import how annotations inside the function are evaluated.
     source = f"{_FUTURE_IMPORT if _has_future_annotations(function) else ''}{ast.unparse(definition)}"
     _check_names(function, source, field)
-    _check_runs_in_pod(function, definition, source, field)
+    _check_runs_in_pod(function, definition, own_body, source, field)
     return source, definition.name
 
 
@@ -178,13 +209,23 @@ def _check_names(function: Any, source: str, field: str) -> None:
         )
 
 
-def _check_runs_in_pod(function: Any, definition: ast.FunctionDef, source: str, field: str) -> None:
+def _is_header(node: ast.stmt) -> bool:
+    """Return whether a statement is an import or a docstring."""
+    match node:
+        case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant(value=str())):
+            return True
+    return False
+
+
+def _check_runs_in_pod(
+    function: Any, definition: ast.FunctionDef, own_body: Sequence[ast.stmt], source: str, field: str
+) -> None:
     """Refuse what does not work in the pod: relative imports, generators, an idle body.
 
     All their names may exist, so [_check_names][] does not find them.
     """
-    defined = [node.name for node in definition.body if isinstance(node, _DEFINITIONS)]
-    if defined and all(isinstance(node, (*_DEFINITIONS, ast.Import, ast.ImportFrom)) for node in definition.body):
+    defined = [node.name for node in own_body if isinstance(node, _DEFINITIONS)]
+    if defined and all(isinstance(node, (*_DEFINITIONS, ast.Import, ast.ImportFrom)) for node in own_body):
         raise _invalid_function(field, function, f"it only defines {', '.join(defined)}, and calls nothing")
     if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(definition)):
         rule = "it has a relative import: import by the full name, and install that package in the training image"

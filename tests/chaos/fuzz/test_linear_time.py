@@ -76,6 +76,8 @@ ROWS = {
     "a condition's message, one word": (derive_failure, "a", "(first failed job: ", 200_000),
     "a log without lines": (parse_log, "x", "2026-01-01T00:00:00.000000000Z ", 2_000_000),
     "a log of carriage returns": (parse_log, "x\r", "2026-01-01T00:00:00.000000000Z ", 200_000),
+    "a log of rows up": (parse_log, "x\x1b[A", "2026-01-01T00:00:00.000000000Z ", 200_000),
+    "a log of begun escape sequences": (parse_log, "\x1b[1", "2026-01-01T00:00:00.000000000Z ", 200_000),
     "a log of line ends": (parse_log, "\n", "", 200_000),
     "a log of times": (parse_log, "2026-01-01T00:00:00.000000000Z x\n", "", 500_000),
     "a step result": (parse_step_result, "[", "export: done ", 1_000_000),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from trainjob import CustomTrainer
 from trainjob.errors import InvalidSpec
 from trainjob_airflow import ExportModelOperator, FineTuneOperator, InitializeModelOperator, TrainJobOperator
 
@@ -15,7 +16,15 @@ def tune(**arguments):
     return FineTuneOperator(**{"task_id": "t", "model": "m", "workspace": "w", "config": config, **arguments})
 
 
+def learn(steps, rate=0.1):
+    print(steps, rate)
+
+
 WRONG = {
+    "an argument that the function does not have": (
+        lambda: TrainJobOperator(task_id="t", trainer=CustomTrainer(func=learn, func_args={"step": 1})),
+        ["there is no parameter 'step' in learn; did you mean steps?", "func_args.steps is required: the parameter"],
+    ),
     "no framework": (
         lambda: FineTuneOperator(task_id="t", model="meta-llama/Llama-3.1-8B-Instruct", workspace="w"),
         ["config is required: choose the framework:", '{"framework": "trl", "method": "sft"} trains any other model'],

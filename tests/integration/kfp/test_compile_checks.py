@@ -1,6 +1,11 @@
 """Tests of the checks of constant arguments when a pipeline is compiled."""
 
 import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,11 +16,12 @@ from tests.integration.kfp import golden
 from trainjob.errors import InvalidSpec, Problem
 from trainjob_kfp import steps
 from trainjob_kfp.image import BASE_IMAGE
+from trainjob_kfp.input_values import to_input
 
 SECRET = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
 IN_URI = "s3://user:SECRET-IN-URI@bucket/path"
 MLFLOW = {"backend": "mlflow", "tracking_uri": "https://mlflow", "model": "tickets"}
-FUNCTION = "def score(limit):\n    return {'share': 1.0}\n"
+FUNCTION = "def score(limit=1):\n    return {'share': 1.0}\n"
 DEPENDENT_FUNCTION = "def rewards(completions, **kwargs):\n    return [1.0 for _ in completions]\n"
 REQUIRED = {
     "initialize_model": {"storage_uri": "hf://acme/llm", "workspace": "claim"},
@@ -80,7 +86,7 @@ WRONG = [
     ("initialize_model", {"storage_uri": "s3://bucket/" + "x" * 100_000}, "storage_uri"),
     ("initialize_model", {"storage_uri": SECRET}, "storage_uri"),
     ("initialize_model", {"secret": SECRET}, "secret.name"),
-    ("initialize_model", {"workspace": "../x"}, "workspace.claim"),
+    ("initialize_model", {"workspace": "../x"}, "workspace"),
     ("initialize_model", {"workspace": ""}, "workspace"),
     ("initialize_model", {"env": {"HF_TOKEN": SECRET}}, "env.HF_TOKEN"),
     ("initialize_model", {"env": {"PASSWORD": "plain-words"}}, "env.PASSWORD"),
@@ -88,7 +94,7 @@ WRONG = [
     ("initialize_model", {"program": "other"}, "program"),
     ("initialize_dataset", {"storage_uri": "acme/tickets"}, "storage_uri"),
     ("initialize_dataset", {"storage_uri": IN_URI, "workspace": from_run("text")}, "storage_uri"),
-    ("initialize_dataset", {"workspace": "../x", "storage_uri": from_run("output")}, "workspace.claim"),
+    ("initialize_dataset", {"workspace": "../x", "storage_uri": from_run("output")}, "workspace"),
     ("initialize_dataset", {"endpoint": "https://user:SECRET-IN-URI@store"}, "endpoint"),
     ("initialize_dataset", {"deadline": "-1"}, "deadline"),
     ("initialize_dataset", {"on_kill": "suspend"}, "on_kill"),
@@ -102,7 +108,7 @@ WRONG = [
     ("fine_tune", {"dataset_path": "../x"}, "dataset_path"),
     ("fine_tune", {"config": {"no_such_field": 1}}, "config.no_such_field"),
     ("fine_tune", {"config": {"no_such_field": 1}, "workspace": from_run("text")}, "config.no_such_field"),
-    ("fine_tune", {"workspace": "../x", "framework": "line"}, "workspace.claim"),
+    ("fine_tune", {"workspace": "../x", "framework": "line"}, "workspace"),
     ("fine_tune", {"framework": ""}, "framework"),
     ("fine_tune", {**TRL, "config": {"framework": "line"}}, "framework"),
     ("fine_tune", {"epochs": 1.5}, "epochs"),
@@ -117,7 +123,7 @@ WRONG = [
         "config.reward_functions[0]",
     ),
     ("fine_tune", {**LLAMAFACTORY, "arguments": {"hub_token": SECRET}}, "arguments.hub_token"),
-    ("fine_tune", {**LLAMAFACTORY, "queue": "Not A Queue"}, "queue.name"),
+    ("fine_tune", {**LLAMAFACTORY, "queue": "Not A Queue"}, "queue"),
     ("fine_tune", {**UNSLOTH, "lora_rank": -4}, "lora_rank"),
     ("export_model", {"destination": IN_URI}, "destination"),
     ("export_model", {"destination": "ftp://server/path"}, "destination"),
@@ -142,6 +148,53 @@ WRONG = [
     ("evaluate", {"metric": SECRET}, "metric"),
     ("evaluate", {"pip_index_urls": ["https://user:SECRET-IN-URI@host/simple"]}, "pip_index_urls[0]"),
     ("cleanup", {"namespace": SECRET}, "namespace"),
+    # Those that the tests of the launcher and of the steps refuse.
+    ("fine_tune", {"epochs": -3}, "epochs"),
+    ("fine_tune", {"config": {"dtyp": "bf16"}}, "config.dtyp"),
+    ("fine_tune", {"config": {"overrides": ["nope"]}}, "config.overrides"),
+    ("fine_tune", {"program": "pakced"}, "program"),
+    ("fine_tune", {"program": "image"}, "image"),
+    ("fine_tune", {"on_kill": "kep"}, "on_kill"),
+    ("fine_tune", {"deadline": "-5s"}, "deadline"),
+    ("fine_tune", {"runtime": {"name": "a", "kind": "Pod"}}, "runtime.kind"),
+    ("fine_tune", {"tracking": {"backend": "mlfow", "tracking_uri": "https://mlflow"}}, "tracking.backend"),
+    ("fine_tune", {"placement": {"node_selecter": {}}}, "placement.node_selecter"),
+    ("fine_tune", {"env": {"HF_TOKEN": SECRET}}, "env.HF_TOKEN"),
+    ("fine_tune", {"config": {"resources_per_node": {"gpu": "many"}}}, "config.resources_per_node.gpu"),
+    ("initialize_model", {"storage_uri": "http:/x"}, "storage_uri"),
+    ("initialize_model", {"resources": {"memory": "much"}}, "resources.memory"),
+    ("initialize_model", {"program": "image"}, "image"),
+    ("initialize_dataset", {"queue": "a b"}, "queue"),
+    ("initialize_dataset", {"queue": {"priority_class": "urgent"}}, "queue.name"),
+    ("initialize_dataset", {"attempts": -1}, "attempts"),
+    ("initialize_dataset", {"name": "Upper Case"}, "name"),
+    ("initialize_dataset", {"labels": {"a b": "c"}}, "labels.a b"),
+    ("initialize_dataset", {"on_failure": "explode"}, "on_failure"),
+    ("initialize_dataset", {"queue_timeout": "soon"}, "queue_timeout"),
+    ("initialize_dataset", {"ttl_after_success": "-7d"}, "ttl_after_success"),
+    ("initialize_dataset", {"volumes": [{"name": "a"}]}, "volumes[0].source"),
+    ("export_model", {"destination": "s3://b/p", "endpoint": "minio:9000"}, "endpoint"),
+    ("train", {"function": FUNCTION, "command": [], "args": ["x"]}, "args"),
+    ("train", {"packages_to_install": ["numpy"]}, "packages_to_install"),
+    ("train", {"function_args": {"a": 1}}, "function_args"),
+    ("train", {"resume": True}, "resume"),
+    ("train", {"command": [], "function": "import os"}, "function"),
+    ("train", {"command": [], "function": "def f(a: int): pass", "function_args": {"a": "many"}}, "function_args.a"),
+    ("train", {"command": [], "function": FUNCTION, "function_args": {"limits": 1}}, "function_args.limits"),
+    ("train", {"command": [], "function": "def f(x): pass", "workspace": from_run("text")}, "function_args.x"),
+    (
+        "train",
+        {"command": [], "function": "def f(x): pass", "function_args": lambda values: {"y": values["text"]}},
+        "function_args.y",
+    ),
+    ("train", {"command": [], "function": FUNCTION, "resume_from": "output"}, "resume_from"),
+    ("train", {"managed_by": "a/b/c"}, "managed_by"),
+    ("train", {"max_restarts": -1}, "max_restarts"),
+    ("train", {"num_proc_per_node": -1}, "num_proc_per_node"),
+    ("train", {"image": "", "command": [], "manifest": {**MANIFEST, "spec": {}}}, "manifest.spec.runtimeRef.name"),
+    ("train", {"image": "", "command": [], "manifest": MANIFEST, "tracking": MLFLOW}, "tracking"),
+    ("evaluate", {"function": "x = 1"}, "function"),
+    ("evaluate", {"function_args": {"threshold": 1}}, "function_args.threshold"),
 ]
 
 
@@ -152,6 +205,43 @@ def test_a_wrong_constant_is_refused_by_the_name_of_its_input(name, arguments, f
     assert field in [problem.field for problem in caught.value.problems]
     for secret in (SECRET, "SECRET-IN-URI", "plain-words"):
         assert secret not in str(caught.value)
+
+
+def is_plain_constant(value):
+    """Return whether a value is a constant that not only the compilation refuses."""
+    if isinstance(value, dict | list):
+        return all(map(is_plain_constant, value.values() if isinstance(value, dict) else value))
+    return (
+        not callable(value)
+        and len(str(value)) < 1000
+        and not any(text in str(value) for text in (SECRET, "SECRET-IN-URI", "plain-words"))
+    )
+
+
+def run_launcher(name, arguments):
+    """Return the exit code of a component's program without a cluster."""
+    component = getattr(trainjob_kfp, name)
+    inputs = component.component_spec.inputs
+    artifact = SimpleNamespace(uri="gs://bucket/path", path="", metadata={})
+    outputs = {each: artifact for each in component.component_spec.outputs if each in ("metrics", "loss_curve")}
+    outputs |= {"model": artifact} if name == "export_model" else {}
+    values = {each: to_input(each, value, inputs[each].type) for each, value in arguments.items()}
+    with pytest.raises(SystemExit) as ended:
+        component.python_func(**outputs, **values)
+    return ended.value.code
+
+
+PLAIN_WRONG = [case for case in WRONG if is_plain_constant(case[1])]
+
+
+@pytest.mark.parametrize(("name", "arguments", "field"), PLAIN_WRONG)
+def test_the_launcher_refuses_a_wrong_value_with_the_same_words(name, arguments, field, monkeypatch, capsys):
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    with pytest.raises(InvalidSpec) as compiled:
+        compile_call(name, arguments)
+    assert run_launcher(name, REQUIRED[name] | arguments) == 2
+    shown = capsys.readouterr().err
+    assert all(str(problem) in shown for problem in compiled.value.problems), field
 
 
 NEXT_STEPS = [
@@ -191,7 +281,118 @@ def test_the_error_of_a_wrong_constant_names_the_next_step(name, arguments, word
 def test_all_problems_of_a_call_are_reported():
     with pytest.raises(InvalidSpec) as caught:
         compile_call("initialize_model", {"storage_uri": "", "workspace": "../x", "attempts": 0})
-    assert {"storage_uri", "workspace.claim", "attempts"} == {problem.field for problem in caught.value.problems}
+    assert {"storage_uri", "workspace", "attempts"} == {problem.field for problem in caught.value.problems}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("initialize_model", {"storage_uri": SECRET}),
+        ("initialize_model", {"storage_uri": IN_URI}),
+        ("fine_tune", {"model": SECRET}),
+        ("train", {"queue": SECRET}),
+        ("train", {"deadline": SECRET}),
+        ("train", {"command": ["train", "--hf-token", SECRET]}),
+    ],
+)
+def test_an_error_of_the_launcher_shows_no_credential(name, arguments, monkeypatch, capsys):
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    assert run_launcher(name, REQUIRED[name] | arguments) == 2
+    assert "***" in (shown := capsys.readouterr().err)
+    assert not any(secret in shown for secret in (SECRET, "SECRET-IN-URI"))
+
+
+def test_the_problems_of_a_training_and_its_trainer_are_reported_together(capsys):
+    wrong = {"num_nodes": [-1], "deadline": "-5s", "queue": "a b", "attempts": 0, "args": ["x"]}
+    given = {**wrong, "image": "", "command": [], "function": "def f(x): pass", "function_args": {"y": 1}}
+    fields = {*wrong, "function_args.x", "function_args.y"}
+    with pytest.raises(InvalidSpec) as caught:
+        compile_call("train", given)
+    assert {problem.field for problem in caught.value.problems} == fields
+    assert run_launcher("train", given) == 2
+    lines = capsys.readouterr().err.splitlines()[1:]
+    assert {re.split(" cannot be |: | is required", line)[0] for line in lines} == fields
+
+
+WRONG_PIPELINE = """\
+from kfp import dsl
+from trainjob_kfp import fine_tune
+
+
+@dsl.pipeline
+def tickets():
+    fine_tune(
+        model="llama3.2-1b", framework="torchtune", workspace="claim",
+        epochs=-3,
+    )
+"""
+
+
+KFP = str(Path(sys.executable).with_name("kfp"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[sys.executable, "-c", "import wrong"], [KFP, "dsl", "compile", "--py", "wrong.py", "--output", "wrong.yaml"]],
+    ids=["Python", "kfp"],
+)
+def test_the_error_names_the_line_of_the_call(command, tmp_path):
+    (tmp_path / "wrong.py").write_text(WRONG_PIPELINE)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert f"{tmp_path}/wrong.py:7: the call of fine_tune is wrong:\nepochs cannot be -3: " in done.stderr
+
+
+def learn(steps: int, rate=0.1):
+    print(steps, rate)
+
+
+def score():
+    return {"share": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        (
+            "train",
+            {"image": "", "command": [], "function": learn, "function_args": {"steps": 3}},
+            "def learn(steps: int",
+        ),
+        ("evaluate", {"function": score}, "def score():"),
+        ("fine_tune", {**TRL, "method": "grpo", "config": {"reward_functions": [learn]}}, "def learn(steps"),
+    ],
+)
+def test_a_function_is_sent_as_its_source(name, arguments, text):
+    @dsl.pipeline
+    def pipeline():
+        getattr(trainjob_kfp, name)(**REQUIRED[name] | arguments)
+
+    assert text in golden.compile_to_yaml(pipeline)
+
+
+def test_a_function_that_cannot_be_sent_is_refused_by_the_name_of_the_input():
+    def uses_its_module():
+        return learn(SECRET)
+
+    with pytest.raises(
+        InvalidSpec, match=r"function cannot be .*: it uses SECRET, learn from its module: import such"
+    ) as caught:
+        trainjob_kfp.evaluate(function=uses_its_module, metric="a", minimum=1.0)
+    assert f"{__file__}:" in str(caught.value)
+    assert "pass their values in function_args, or send functions and classes with it" in str(caught.value)
+
+
+def test_advice_is_in_the_words_of_a_pipeline(monkeypatch, capsys):
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    assert run_launcher("fine_tune", REQUIRED["fine_tune"] | {"model": "llama3.3-70b"}) == 2
+    assert "give the task's set_accelerator_limit(8) or num_proc_per_node" in capsys.readouterr().err
 
 
 RIGHT = [

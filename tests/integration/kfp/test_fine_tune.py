@@ -13,6 +13,7 @@ from trainjob.errors import InvalidSpec
 from trainjob.manifest import build_trainjob, to_trainjob
 from trainjob.manifest.identity import spec_hash
 from trainjob_kfp import source, steps
+from trainjob_kfp.input_names import name_inputs
 
 SFT = {"framework": "trl", "method": "sft", "workspace": "tickets", "model": "m"}
 GRPO = {**SFT, "method": "grpo"}
@@ -37,7 +38,10 @@ def refuse(arguments, task=None):
     """Return the problems of a request that is refused, by field."""
     with pytest.raises(InvalidSpec) as refused:
         steps.fine_tune(arguments, task)
-    return {problem.field: f"{problem.value} {problem.allowed}" for problem in refused.value.problems}
+    return {
+        problem.field: f"{problem.value} {problem.allowed}"
+        for problem in name_inputs(refused.value, arguments).problems
+    }
 
 
 def test_arguments_are_fields_of_the_step_and_of_its_configuration():
@@ -142,7 +146,7 @@ def test_a_function_that_is_too_long_for_a_workflow_is_refused(tmp_path):
     path = tmp_path / "long.py"
     path.write_text(f"def score(completions):\n    text = {'x' * 70_000!r}\n    return [len(text)]\n")
     score = runpy.run_path(str(path))["score"]
-    with pytest.raises(InvalidSpec, match=r"source of score cannot be 700\d\d bytes: 64000 bytes are allowed"):
+    with pytest.raises(InvalidSpec, match=r"function cannot be 700\d\d bytes of score: 64000 bytes are allowed"):
         source(score)
 
 

@@ -9,6 +9,7 @@ from tests.support.framework_packages import install_line_framework
 from trainjob.errors import InvalidSpec
 from trainjob.status import Phase, derive_verdict
 from trainjob_kfp import steps
+from trainjob_kfp.input_names import name_inputs
 
 
 def test_a_launcher_with_the_package_runs_its_framework(laptop, cluster, claim, tmp_path, unique):
@@ -34,6 +35,6 @@ def test_an_argument_that_the_framework_does_not_have_is_refused(monkeypatch, tm
     arguments = {"model": "line", "workspace": "w", "framework": "line", "learning_rate": 0.2, "epochs": 2}
     with pytest.raises(InvalidSpec) as refused:
         steps.fine_tune(arguments, None)
-    [problem] = refused.value.problems
+    [problem] = name_inputs(refused.value, arguments).problems
     assert problem.field == "epochs"
     assert problem.allowed.startswith("there is no field 'epochs' in LineConfig; its fields are num_nodes,")

@@ -115,7 +115,7 @@ def pod_environment(monkeypatch):
     monkeypatch.setenv("KFP_POD_NAME", "tickets-llm-x7k2p-system-container-impl-1")
 
 
-def weigh(rows, scale=1.0):
+def weigh(rows=(), scale=1.0):
     return scale * sum(rows)
 
 
@@ -469,7 +469,7 @@ def test_a_text_that_does_not_match_the_annotation_is_refused(value):
         ({"function": "def f(): pass", "command": ["true"]}, "command"),
         ({"function": "def f(): pass", "args": ["x"]}, "args"),
         ({"command": ["true"], "packages_to_install": ["numpy"]}, "packages_to_install"),
-        ({"function_args": {"a": 1}}, "function_args"),
+        ({"function_args": {"a": 1}}, "func_args"),
         ({"function": "import os"}, "trainer.func"),
     ],
 )

@@ -238,10 +238,51 @@ def test_functions_that_would_fail_in_the_cluster_are_refused(function, words):
         function_command(CustomTrainer(func=function))
 
 
-@pytest.mark.parametrize("arguments", [{}, {"rows": [], "rate": 1}])
-def test_arguments_must_match_the_parameters_of_the_function(arguments):
-    with pytest.raises(InvalidSpec, match="must match its parameters"):
-        function_command(CustomTrainer(func=annotated_function, func_args=arguments))
+def accepts_all(rows, **others):
+    print(rows, others)
+
+
+def positional_only(rows, /):
+    print(rows)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "messages"),
+    [
+        (annotated_function, {}, ["func_args.rows is required: the parameter of annotated_function has no default"]),
+        (
+            annotated_function,
+            {"row": [], "rate": 1},
+            [
+                "func_args.row: there is no parameter 'row' in annotated_function; did you mean rows?",
+                "func_args.rate: there is no parameter 'rate' in annotated_function; it has rows, scale",
+                "func_args.rows is required: the parameter of annotated_function has no default",
+            ],
+        ),
+        (accepts_all, {"rate": 1}, ["func_args.rows is required: the parameter of accepts_all has no default"]),
+        (
+            positional_only,
+            {},
+            [
+                (
+                    "func_args.rows cannot be positional-only: arguments are given by name: "
+                    "remove the `/` from the parameters of positional_only"
+                )
+            ],
+        ),
+    ],
+)
+def test_arguments_must_match_the_parameters_of_the_function(function, arguments, messages):
+    with pytest.raises(InvalidSpec) as refused:
+        CustomTrainer(func=function, func_args=arguments)
+    assert [str(problem) for problem in refused.value.problems] == messages
+
+
+def test_a_function_without_arguments_must_have_no_required_parameters():
+    trainer = CustomTrainer(func=annotated_function)  # an Airflow task knows its arguments only in a run
+    with pytest.raises(InvalidSpec, match=r"trainer\.func_args\.rows is required"):
+        function_command(trainer)
+    assert CustomTrainer(func=accepts_all, func_args={"rows": [], "rate": 1})
 
 
 def test_the_hash_of_a_function_without_source_is_refused():

@@ -6,8 +6,10 @@ import base64
 import functools
 import inspect
 import json
+import math
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from trainjob import CustomTrainer
 from trainjob.errors import InvalidSpec
 from trainjob.function_source import function_from_source, function_source
-from trainjob.manifest import build_trainjob, spec_hash
+from trainjob.manifest import spec_hash
 from trainjob.manifest.function import function_command
 from trainjob.spec import TrainJob
 
@@ -111,9 +113,8 @@ def test_no_part_of_the_text_is_executed_by_the_receiver(tmp_path):
 def test_the_receiver_checks_the_arguments():
     function = function_from_source(function_source(sum_scaled))
     for arguments in ({}, {"rows": [], "unknown": 1}):
-        job = TrainJob(trainer=CustomTrainer(func=function, func_args=arguments))
         with pytest.raises(InvalidSpec, match="func_args"):
-            build_trainjob(job, name="train", namespace="ml")
+            TrainJob(trainer=CustomTrainer(func=function, func_args=arguments))
 
 
 @pytest.mark.parametrize("text", ["", "x = 1", "def f(:", "def f(): pass\ndef g(): pass", "class F: pass", "\0"])
@@ -125,6 +126,65 @@ def test_a_text_that_is_not_one_function_is_refused(text):
 def test_the_sender_refuses_a_function_that_uses_module_names():
     with pytest.raises(InvalidSpec, match="uses pytest from its module"):
         function_source(uses_module_name)
+
+
+@dataclass
+class Scaled:
+    factor: float
+    reason: pytest.Mark | None = None
+
+    @property
+    def doubled(self) -> CustomTrainer:
+        return 2 * self.factor
+
+
+class Rescaled(Scaled):
+    def apply(self, value: float) -> CustomTrainer:
+        return scale_value(value, self.doubled)
+
+
+def scale_value(value: CustomTrainer, factor: float) -> float:
+    return math.prod([value, factor]) if factor else Scaled(1.0).doubled
+
+
+def use_helpers(value: float) -> float:
+    """Use functions and classes of the module."""
+    import math  # noqa: F401 - the helpers use it
+    from dataclasses import dataclass  # noqa: F401
+
+    return Rescaled(1.5).apply(value)
+
+
+def test_helpers_are_defined_inside_the_function():
+    # The annotation of a field stays, because a dataclass reads it.
+    text = function_source(use_helpers, Scaled, Rescaled, scale_value)
+    received = CustomTrainer(func=function_from_source(text), func_args={"value": 4.0})
+    program = base64.b64decode(function_command(received)[3]).decode()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "trainjob result: 12.0\n"
+
+
+@pytest.mark.parametrize(
+    ("helpers", "words"),
+    [
+        ((), "it uses Rescaled from its module"),
+        ((Rescaled,), "it uses Scaled, scale_value from its module"),
+        ((len,), "source can't be read"),
+        ((lambda: 1,), "a helper must be a function or class, defined in a file"),
+    ],
+)
+def test_a_helper_that_cannot_be_sent_is_refused(helpers, words):
+    with pytest.raises(InvalidSpec, match=words):
+        function_source(use_helpers, *helpers)
+
+
+def test_a_function_that_only_defines_others_is_refused_with_helpers_too():
+    def train():
+        def inner():
+            return sum_scaled([1])
+
+    with pytest.raises(InvalidSpec, match="it only defines inner, and calls nothing"):
+        function_source(train, sum_scaled)
 
 
 def generate_one():

@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from kfp import dsl
 
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import InvalidSpec, Problem, ProblemKind
 from trainjob.framework_modules import list_own_frameworks
 from trainjob.manifest import to_trainjob
 from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
@@ -24,11 +23,10 @@ from trainjob.spec.base import iterate_texts
 from trainjob.spec.credential_checks import check_source, check_text
 from trainjob.spec.problems import describe_unknown_argument
 from trainjob_kfp import steps
-from trainjob_kfp.framework_config import CONFIG_FIELDS
 from trainjob_kfp.function_text import MAX_ARGUMENT_BYTES, SIZE_RULE
-from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, parse_launch_arguments
+from trainjob_kfp.input_names import CONFIG_FIELDS, name_inputs
+from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, list_launch_problems
 
-_CHECKED_LAUNCH_ARGUMENTS = ("on_kill", "attempts")
 _NO_STEP_ARGUMENTS = (*LAUNCH_ARGUMENTS, "metric", "minimum")
 _STEPS_WITH_AFTER_JOBS = ("evaluate", "export_model")
 _STEPS: Mapping[str, type[Any]] = {
@@ -50,7 +48,6 @@ _FIELDS_ONLY = "_fields_only"
 _UNKNOWN_ITEM = "$(UNKNOWN)"
 _UNKNOWN_FUNCTION = "def unknown(**arguments):\n    pass\n"
 _MOUNTED_CLAIM = "mounted"  # for the claim that is mounted at a path, whose name is a setting of the task
-_INPUT_NAMES = {"func": "function", "func_args": "function_args"}
 # The author may request GPUs on the task, and some models need exactly one, others several.
 _POSSIBLE_TASK_CONFIGS = (
     None,
@@ -73,6 +70,8 @@ def check_arguments(component: str, arguments: Mapping[str, Any], defaults: Mapp
     unknown: list[str] = []
     given = {name: value for name, value in {**defaults, **arguments}.items() if value is not None}
     known = _drop_unknown(given, "", unknown)
+    if isinstance(function_args := given.get("function_args"), Mapping):  # the names of all are known
+        known["function_args"] = {**dict.fromkeys(function_args), **known["function_args"]}
     if component == "export_model" and not given.get("destination"):
         unknown.append("destination")  # by default, the launcher gets it from the artifact
     if component == "fine_tune" and not _knows_framework(known, unknown):
@@ -80,10 +79,12 @@ def check_arguments(component: str, arguments: Mapping[str, Any], defaults: Mapp
     problems = [problem for name, value in arguments.items() for problem in _list_text_problems(name, value)]
     # The step's own error about such an argument could show the credential.
     ignored = [*unknown, *(problem.field for problem in problems), _FIELDS_ONLY, f"config.{_FIELDS_ONLY}"]
-    found = _list_launch_problems(known)
+    found = list_launch_problems(known)
     if hasattr(steps, component):
         found += _list_step_problems(component, known, unknown)
-    problems += [problem for problem in map(_name_input, found) if not _is_about(problem.field, ignored)]
+    problems += [
+        problem for problem in name_inputs(InvalidSpec(found), known).problems if not _is_ignored(problem, ignored)
+    ]
     if problems:
         raise InvalidSpec(problems)
 
@@ -149,14 +150,6 @@ def _list_text_problems(name: str, value: Any) -> Iterator[Problem]:
         yield Problem(name, f"{size} bytes", SIZE_RULE)
 
 
-def _list_launch_problems(known: Mapping[str, Any]) -> list[Problem]:
-    try:
-        parse_launch_arguments(**{name: known[name] for name in _CHECKED_LAUNCH_ARGUMENTS if name in known})
-    except InvalidSpec as error:
-        return list(error.problems)
-    return []
-
-
 def _list_step_problems(component: str, known: Mapping[str, Any], unknown: Sequence[str]) -> list[Problem]:
     """Return the problems that a component's step has with any settings of the task."""
     no_arguments = _NO_STEP_ARGUMENTS if component in _STEPS_WITH_AFTER_JOBS else (*_NO_STEP_ARGUMENTS, "after_jobs")
@@ -182,11 +175,13 @@ def _list_step_problems(component: str, known: Mapping[str, Any], unknown: Seque
     return min(found, key=len)
 
 
-def _name_input(problem: Problem) -> Problem:
-    """Return a problem with the component's name of the input, if the step has another one."""
-    field = problem.field.removeprefix("trainer.")
-    first = re.split(r"[.\[]", field)[0]
-    return replace(problem, field=_INPUT_NAMES.get(first, first) + field.removeprefix(first))
+def _is_ignored(problem: Problem, paths: Sequence[str]) -> bool:
+    """Return whether a problem is about a value that only a run has.
+
+    The name of a function's argument is known when its value is not.
+    """
+    is_name = problem.kind is ProblemKind.UNKNOWN and problem.field.startswith("function_args.")
+    return _is_about(problem.field, [path for path in paths if not (is_name and path == problem.field)])
 
 
 def _is_about(field: str, paths: Sequence[str]) -> bool:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from trainjob.errors import InvalidSpec
 from trainjob.status import Outcome
-from trainjob_kfp import model_location, outputs, steps
-from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, ExitOnError, launch
+from trainjob_kfp import artifact_store, model_location, outputs, steps
+from trainjob_kfp.input_names import name_inputs
+from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, ExitOnError, launch, list_launch_problems
 from trainjob_kfp.model_location import Artifact
 from trainjob_kfp.outputs import LogSummary, Metrics, Outputs
 
@@ -49,6 +51,7 @@ def export_model(model: Artifact, **arguments: Any) -> Outputs:
     """Export a model, describe it in the artifact, and return the outputs."""
     with ExitOnError():
         log_summary = LogSummary()
+        arguments |= artifact_store.find_store(model.uri, arguments)
         place = model_location.choose_destination(model.uri, arguments["destination"], arguments["endpoint"])
         step, outcome = _run(steps.export_model, {**arguments, "destination": place}, log_summary)
         model_location.update_artifact(model, outcome, place, log_summary.step_result)
@@ -82,12 +85,22 @@ def _run(
     """Run the TrainJob of a component to its end, and return its step and outcome."""
     log_summary = log_summary or LogSummary()
     for_launcher = {name: arguments.pop(name) for name in LAUNCH_ARGUMENTS}
-    step = build_step(arguments, arguments.pop("task_config"))
-    outcome = launch(
-        step,
-        **for_launcher,
-        on_attempt=log_summary.start_attempt,
-        on_progress=log_summary.points.append,
-        on_line=log_summary.read_line,
-    )
+    task_config = arguments.pop("task_config")
+    try:
+        problems = list_launch_problems(for_launcher)
+        try:
+            step = build_step(arguments, task_config)
+        except InvalidSpec as error:
+            raise InvalidSpec([*problems, *error.problems]) from None
+        if problems:
+            raise InvalidSpec(problems)
+        outcome = launch(
+            step,
+            **for_launcher,
+            on_attempt=log_summary.start_attempt,
+            on_progress=log_summary.points.append,
+            on_line=log_summary.read_line,
+        )
+    except InvalidSpec as error:
+        raise name_inputs(error, arguments) from None
     return step, outcome

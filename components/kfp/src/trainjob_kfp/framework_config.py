@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-
-CONFIG_FIELDS = {
-    "framework": "framework",
-    "method": "method",
-    "epochs": "epochs",
-    "max_steps": "max_steps",
-    "batch_size": "batch_size",
-    "learning_rate": "learning_rate",
-    "lora_rank": "peft_config.lora_rank",
-    "arguments": "arguments",
-}
-"""Path of the field in the configuration by the name of the component's argument."""
+from trainjob_kfp.input_names import CONFIG_FIELDS
 
 
 def build_config(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,32 +29,6 @@ def build_config(given: Mapping[str, Any]) -> dict[str, Any]:
         if argument in given:
             config = _merge(config, _nest(path, given[argument]))
     return config
-
-
-def name_arguments(error: InvalidSpec, given: Mapping[str, Any]) -> InvalidSpec:
-    """Return the error of a step with the component's names for the fields.
-
-    The name of an argument replaces the path of its field in the configuration, unless the field was given in `config`.
-
-    Args:
-        error: the error; its paths start with `config.`.
-        given: the given ones of the arguments in `CONFIG_FIELDS`, and `config`, by name.
-    """
-    in_config = given.get("config", {})
-    names = {
-        f"config.{path}": argument
-        for argument, path in CONFIG_FIELDS.items()
-        if argument in given or path.partition(".")[0] not in in_config
-    }
-    return InvalidSpec([_rename_field(problem, names) for problem in error.problems], hint=error.hint)
-
-
-def _rename_field(problem: Problem, names: Mapping[str, str]) -> Problem:
-    for path, name in names.items():
-        below = problem.field.removeprefix(path)
-        if problem.field.startswith(path) and below[:1] in ("", ".", "["):
-            return replace(problem, field=f"{name}{below}")
-    return problem
 
 
 def _nest(path: str, value: Any) -> dict[str, Any]:

@@ -9,30 +9,37 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.function_source import function_source
+from trainjob_kfp.input_names import name_inputs
 
 MAX_ARGUMENT_BYTES = 64_000
 """Maximum size of an argument: Argo stores it twelve times in the Workflow (Argo 4.0, KFP 2.17)."""
 SIZE_RULE = f"{MAX_ARGUMENT_BYTES} bytes are allowed, because Argo stores it twelve times in a Workflow of 1 MiB"
 
 
-def source(function: Callable[..., Any]) -> str:
+def source(function: Callable[..., Any], *helpers: Callable[..., Any]) -> str:
     """Return the source text of a function, to pass it to a component.
 
     The text is the value of `train(function=...)` or `evaluate(function=...)`, or an item of
-    `fine_tune(config={"reward_functions": [...]})`. The function has to import what it needs, and must not use
-    names of its module. The arguments of `train` and `evaluate` come from `function_args`. A function that cannot
-    run outside its module raises an error here, while the pipeline is written.
+    `fine_tune(config={"reward_functions": [...]})`. These inputs also accept the function itself, if it has no helpers.
+    The function has to import what it needs, and must not use names of its module other than its helpers. The arguments
+    of `train` and `evaluate` come from `function_args`. A function that cannot run outside its module raises an error
+    here, while the pipeline is written.
 
     Args:
         function: a plain function that is defined with `def` in a file.
+        helpers: functions and classes of its module that it uses, in the order in which they need each other. In the
+            pod they are defined inside the function, after the imports with which it begins, and use these imports.
 
     Raises:
         InvalidSpec: the function cannot be sent: a lambda, a method, a closure, a function that uses names of its
             module, a function without source, or one with more than 64 kB.
     """
-    text = function_source(function)
+    try:
+        text = function_source(function, *helpers)
+    except InvalidSpec as error:
+        raise name_inputs(error, {}) from None
     if (size := len(text.encode())) > MAX_ARGUMENT_BYTES:
-        raise InvalidSpec(Problem(f"source of {function.__name__}", f"{size} bytes", SIZE_RULE))
+        raise InvalidSpec(Problem("function", f"{size} bytes of {function.__name__}", SIZE_RULE))
     return text
 
 

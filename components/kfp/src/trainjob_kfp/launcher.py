@@ -110,7 +110,8 @@ def launch(
         JobFailed: the TrainJob failed, or was deleted.
         ClusterError: the cluster cannot be reached.
     """
-    attempts = parse_launch_arguments(on_kill, attempts)
+    if problems := list_launch_problems({"attempts": attempts, "on_kill": on_kill}):
+        raise InvalidSpec(problems)
     if on_kill == "keep":
         request = request.model_copy(update={"on_kill": "keep"})  # for sweeps, which read this on the TrainJob
     connection = connection or Connection()
@@ -150,27 +151,21 @@ def launch(
                     step.follow,
                     step.pause,
                     interruption_retries=request.interruption_retries,
-                    attempts=attempts,
+                    attempts=int(attempts),  # the input of KFP's executor (2.17) has numbers as floats
                 )
     outcome.raise_for_failure()
     return outcome
 
 
-def parse_launch_arguments(on_kill: str = "delete", attempts: Any = 1) -> int:
-    """Return `attempts` as an integer; see [launch][].
-
-    A float without a fraction is accepted, because the input of KFP's executor (2.17) has numbers as floats.
-
-    Raises:
-        InvalidSpec: an argument has a value that is not allowed.
-    """
-    if isinstance(attempts, float) and attempts.is_integer():
-        attempts = int(attempts)
-    if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
-        raise InvalidSpec(Problem("attempts", repr(attempts), "it must be an integer of at least 1"))
+def list_launch_problems(arguments: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of the arguments of [launch][], of which some may be missing."""
+    attempts, on_kill = arguments.get("attempts", 1), arguments.get("on_kill", "delete")
+    problems = []
+    if type(attempts) is bool or not isinstance(attempts, int | float) or attempts < 1 or attempts % 1:
+        problems.append(Problem("attempts", repr(attempts), "it must be an integer of at least 1"))
     if on_kill not in get_args(OnKill):
-        raise InvalidSpec(Problem("on_kill", repr(on_kill), f"allowed are {', '.join(get_args(OnKill))}"))
-    return attempts
+        problems.append(Problem("on_kill", repr(on_kill), f"allowed are {', '.join(get_args(OnKill))}"))
+    return problems
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 from collections.abc import Callable
 from importlib.metadata import requires
@@ -51,14 +52,23 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
         """Create a task; `set_caching_options` of the author overrides its caching.
 
         A text for `queue`, `runtime`, `secret` or `resume_from` means a dict with the name or folder. An integer may be
-        given for a float, and for the list `num_nodes`. `train` also takes the arguments of the Kubeflow SDK's `train`.
+        given for a float, and for the list `num_nodes`. A Python function is sent as its source. `train` also takes the
+        arguments of the Kubeflow SDK's `train`.
 
         Raises:
             InvalidSpec: there is no input of a name, or a constant argument in a pipeline is wrong; see
-                [trainjob_kfp.compile_checks][].
+                [trainjob_kfp.compile_checks][]. The message has the file and line of the call.
         """
+        try:
+            return self._create_task(args, arguments)
+        except InvalidSpec as error:
+            place = f"{_find_author_line()}: the call of {self.python_func.__name__} is wrong:"
+            raise InvalidSpec(error.problems, hint=error.hint, place=place) from None
+
+    def _create_task(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
         # Imported here, because an import of the components needs neither the step classes nor the launcher.
         from trainjob_kfp.compile_checks import check_arguments, check_names
+        from trainjob_kfp.launcher_settings import LauncherSettings
         from trainjob_kfp.sdk_arguments import ARGUMENTS, expand_arguments, to_plain_object
 
         inputs = self.component_spec.inputs or {}
@@ -71,6 +81,8 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
         if task.state is TaskState.FUTURE:
             defaults = {name: spec.default for name, spec in inputs.items() if name not in arguments}
             check_arguments(self.python_func.__name__, arguments, defaults)
+            if _has_task_config(self.python_func):
+                task.platform_config = LauncherSettings()
         if arguments.get("workspace") and not arguments.get("after_jobs") and task.state is TaskState.FUTURE:
             task.set_caching_options(False)
         return task
@@ -106,6 +118,14 @@ def trainjob_component(function: Callable[..., Any]) -> Any:
     return component
 
 
+def _find_author_line() -> str:
+    """Return file and line of the innermost frame outside this package and kfp."""
+    frame = inspect.currentframe()
+    while frame and frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("trainjob_kfp", "kfp"):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else "a pipeline"
+
+
 def remove_docstring(source: str) -> str:
     """Return a component's source without the function's docstring.
 
@@ -126,14 +146,17 @@ def _make_component(function: Callable[..., Any], *, image: str, packages: list[
         base_image=image,
         install_kfp_package=bool(packages),
         packages_to_install=packages or [],
-        task_config_passthroughs=_TASK_CONFIG_PASSTHROUGHS
-        if dsl.TaskConfig in function.__annotations__.values()
-        else None,
+        task_config_passthroughs=_TASK_CONFIG_PASSTHROUGHS if _has_task_config(function) else None,
     )
     for spec in (component.component_spec.inputs or {}).values():
         # The docstring has the rest. Each Workflow contains the descriptions, and it may have 1 MiB (Argo 4.0).
         spec.description = " ".join(spec.description.split()).partition(". ")[0]
     return TrainJobComponent(component.component_spec, component.python_func)
+
+
+def _has_task_config(function: Callable[..., Any]) -> bool:
+    """Return whether a component creates a TrainJob, which gets settings of the task."""
+    return dsl.TaskConfig in function.__annotations__.values()
 
 
 def _core_requirements() -> list[str]:

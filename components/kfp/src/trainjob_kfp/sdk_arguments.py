@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -41,7 +42,16 @@ def expand_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_plain_object(value: Any) -> Any:
-    """Return an object of a request or of the SDK as a dict of the fields that are set."""
+    """Return an argument with plain values.
+
+    Objects of a request or of the SDK become dicts of the fields that are set, and functions become their source.
+    """
+    if inspect.isfunction(value):
+        return source(value)
+    if isinstance(value, Mapping):
+        return {name: to_plain_object(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain_object(inner) for inner in value]
     if isinstance(value, Spec):
         return value.model_dump(mode="json", exclude_defaults=True)
     if is_dataclass_object(value):

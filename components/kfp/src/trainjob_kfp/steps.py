@@ -6,7 +6,7 @@ An argument that is empty or 0 counts as not given, except `interruption_retries
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,10 @@ from trainjob.spec import (
     WorkspaceVolume,
 )
 from trainjob_kfp import task_settings
-from trainjob_kfp.framework_config import CONFIG_FIELDS, build_config, name_arguments
+from trainjob_kfp.framework_config import build_config
 from trainjob_kfp.function_text import convert_arguments
 from trainjob_kfp.identity import POD_VARIABLE
+from trainjob_kfp.input_names import CONFIG_FIELDS
 from trainjob_kfp.input_values import is_empty_text
 from trainjob_kfp.standard_output import print_line
 from trainjob_kfp.task_settings import TaskConfig
@@ -78,10 +79,7 @@ def fine_tune(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> F
     own = {name: given.pop(name) for name in (*CONFIG_FIELDS, "config") if name in given}
     config = build_config(own)
     config |= _merge_resources("resources_per_node", config, task_config)
-    try:
-        return FineTune(config=config, **given)
-    except InvalidSpec as error:
-        raise name_arguments(error, own) from None
+    return FineTune(config=config, **given)
 
 
 def train(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob | TrainJobManifest:
@@ -121,28 +119,39 @@ def _find_folders(value: Any) -> Iterator[str]:
 def _build_train_job(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob:
     given = _collect_fields(arguments, task_config, keep_mount=True)
     function, function_args = given.pop("function", ""), given.pop("function_args", {})
-    _check_one_program(bool(function), {"func_args": function_args, **given})
+    others = _CONTAINER_ONLY if function else _FUNCTION_ONLY
+    problems = _list_other_program(bool(function), others, {"func_args": function_args, **given})
     names = {*CustomTrainer.model_fields, *CustomTrainerContainer.model_fields}
     trainer = {name: given.pop(name) for name in names if name in given}
+    trainer = {name: value for name, value in trainer.items() if name not in others}
     match trainer.get("num_nodes"):
         case [count]:
             trainer["num_nodes"] = count
     trainer |= _merge_resources("resources_per_node", trainer, task_config)
     if function:
-        func = function_from_source(function)
-        return TrainJob(
-            trainer=CustomTrainer(func=func, func_args=convert_arguments(func, function_args), **trainer), **given
-        )
-    trainer.pop("resume", None)
-    return TrainJob(trainer=CustomTrainerContainer(**trainer), **given)
-
-
-def _check_one_program(is_function: bool, arguments: Mapping[str, Any]) -> None:
-    others = _CONTAINER_ONLY if is_function else _FUNCTION_ONLY
-    rule = "leave it out, because the `function` runs" if is_function else "it is only allowed with a `function`"
-    problems = [Problem(name.replace("func_", "function_"), "given", rule) for name in others if arguments.get(name)]
+        trainer["func"] = _any_function
+        try:
+            func = function_from_source(function)
+            trainer |= {"func": func, "func_args": convert_arguments(func, function_args)}
+        except InvalidSpec as error:
+            problems += error.problems
+    try:
+        job = TrainJob(trainer=trainer, **given)
+    except InvalidSpec as error:
+        raise InvalidSpec([*problems, *error.problems]) from None
     if problems:
         raise InvalidSpec(problems)
+    return job
+
+
+def _any_function(**_: Any) -> None:
+    """Replace a function that cannot be sent, so that the other fields are validated."""
+
+
+def _list_other_program(is_function: bool, others: Iterable[str], arguments: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of arguments that only the other kind of program has."""
+    rule = "leave it out, because the `function` runs" if is_function else "it is only allowed with a `function`"
+    return [Problem(name, "given", rule) for name in others if arguments.get(name)]
 
 
 def _build_from_manifest(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> TrainJob | TrainJobManifest:

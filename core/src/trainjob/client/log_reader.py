@@ -31,6 +31,7 @@ from trainjob.client.api_errors import error_from_network
 from trainjob.client.log_end import LastLine
 from trainjob.client.log_lines import LoggedContainer, LogLine, LogTime
 from trainjob.client.log_resume import LineStatus, ResumePoint
+from trainjob.client.progress_bars import ROW_UP, BarRows, count_rows
 from trainjob.errors import ClusterUnreachable
 
 _CHUNK_BYTES = 1 << 16  # read from the network at once
@@ -39,6 +40,10 @@ _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d
 # Without ranges of characters, so that one search finds a thousand lines in 0.2 ms.
 _PLAIN_LINE = re.compile(rb"^(.{19}\.\d{9})(Z|[+-].{5}) (.*)$", re.MULTILINE)
 _PARTIAL_STAMP = re.compile(rb"[0-9T:.Z+-]{0,35}")
+# What ends a frame: the cursor goes to the begin of its row, or to a row above.
+_SEPARATORS = re.compile(rb"((?:\r|\x1b\[\d{0,3}A)+)")
+# At the end of a chunk, read backwards: the begin of an escape sequence, and separators before it.
+_END_OF_CHUNK = re.compile(rb"((?:\d{0,3}\[)?\x1b)?((?:\r|A\d{0,3}\[\x1b)*)")
 
 
 class LogReader:
@@ -63,8 +68,12 @@ class LogReader:
         self._unfinished = False
         self._time: LogTime | None = None
         self._pending, self._returned_bytes = bytearray(), 0  # bytes not returned yet; number of bytes returned
-        self._carriage_returns = 0  # carriage returns at its end: if bytes follow them, the line is a frame
+        self._separator_bytes = 0  # bytes of separators at its end: if other bytes follow them, the line is a frame
+        self._partial_escape = b""  # what may be the begin of another one
+        self._rows_up, self._last_rows_up = 0, 0  # rows by which it moves the cursor up; those of the last separators
+        self._has_frames = False
         self._bytes_to_skip = 0  # bytes of the line that this stream repeats
+        self._bars = BarRows()
         # The state of the current stream.
         self._in_line = False  # whether the last chunk ended within a line
         self._skips_line = False  # whether that line was returned before
@@ -163,13 +172,15 @@ class LogReader:
     @property
     def extent(self) -> tuple[int, int]:
         """Numbers of complete lines and of bytes after them; they change with each byte."""
-        return self._resume.lines, self._returned_bytes + len(self._pending) + self._carriage_returns
+        unreturned = len(self._pending) + self._separator_bytes + len(self._partial_escape)
+        return self._resume.lines, self._returned_bytes + unreturned
 
     def flush(self) -> list[LogLine]:
-        """Return the last line if no newline ends it; call this after the log's end."""
+        """Return the lines that are complete only because the log has ended."""
         output: list[LogLine] = []
         if self._unfinished:
-            self._complete_line(output)
+            self._complete_line(output, is_last=True)
+        output += self._bars.release()
         return output
 
     def _read_chunk(self, chunk: bytes) -> list[LogLine]:
@@ -208,6 +219,8 @@ class LogReader:
         """
         resume, newest = self._resume, self._resume.newest
         if self._unfinished or resume.is_resuming or newest is None or b"\r" in text or len(text) > _MAX_LINE_BYTES:
+            return False
+        if not self._bars.is_empty or (b"\x1b[" in text and ROW_UP.search(text)):
             return False
         found = _PLAIN_LINE.findall(text)
         stamps, zones = [stamp for stamp, _, _ in found], {zone for _, zone, _ in found}
@@ -255,14 +268,15 @@ class LogReader:
             if status is LineStatus.KNOWN:
                 return None
             if status is LineStatus.PARTIAL:
-                self._pending.clear()
-                self._carriage_returns, self._bytes_to_skip = 0, self._returned_bytes
+                self._forget_end()
+                self._bytes_to_skip = self._returned_bytes
                 return line
         if self._unfinished:  # the log no longer has the rest of that line
             self._resume.has_gap |= self._time is not None
             self._complete_line(output)
         if self._known_until and stamp is not None:
             if self._container and self._resume.has_gap:
+                output += self._bars.release()
                 output.append(self._container.rotated(self._known_until, stamp[0]))
             self._known_until = None
         self._unfinished, self._time, self._bytes_to_skip = True, stamp[0] if stamp else None, 0
@@ -274,33 +288,56 @@ class LogReader:
             cut = min(self._bytes_to_skip, len(content))
             self._bytes_to_skip -= cut
             content = content[cut:]
-        if self._carriage_returns or b"\r" in content:
+        if self._separator_bytes or self._partial_escape or b"\r" in content or b"\x1b" in content:
             content = self._split_frames(content, output)
         self._pending += content
         while len(self._pending) > _MAX_LINE_BYTES:
             cut = _character_boundary_before(self._pending, _MAX_LINE_BYTES)
+            output += self._bars.release(frames=self._rows_up)
             output.append(self._create_line(self._pending[:cut], continued=True))
             self._discard_bytes(cut)
 
     def _split_frames(self, content: bytes, output: list[LogLine]) -> bytes:
         """Append the complete frames to the list, and return the remaining bytes.
 
-        A frame is complete when other bytes follow it. The remaining bytes may be the last frame.
+        A frame is complete when other bytes follow its separators. The remaining bytes may be the last frame.
         """
-        body, last = content.rstrip(b"\r"), b""
+        content = self._partial_escape + content
+        found = _END_OF_CHUNK.match(content[::-1])
+        partial, ending = (len(found[1] or b""), len(found[2])) if found else (0, 0)
+        self._partial_escape = content[len(content) - partial :]
+        body, separators = content[: -partial - ending or None], content[len(content) - partial - ending :][:ending]
+        last = b""
         if body:
-            *frames, last = (b"\r" * bool(self._carriage_returns) + body).split(b"\r")
-            if frames:
-                frames[0] = bytes(self._pending) + frames[0]
-                output += [self._create_line(text, frame=True) for text in frames if text]
-                self._returned_bytes += len(self._pending) + self._carriage_returns + len(body) - len(last)
-                self._pending.clear()
-                self._carriage_returns = 0
-        self._carriage_returns += len(content) - len(body)
+            if self._separator_bytes:
+                self._end_frame(b"", self._separator_bytes, self._last_rows_up, output)
+                self._separator_bytes = self._last_rows_up = 0
+            frames, last = _split_at_separators(body)
+            for text, separator_bytes, rows_up in frames:
+                self._end_frame(text, separator_bytes, rows_up, output)
+        self._separator_bytes += len(separators)
+        self._last_rows_up += count_rows(separators)
         if not (self._pending or last):
-            self._returned_bytes += self._carriage_returns
-            self._carriage_returns = 0
+            self._end_frame(b"", self._separator_bytes, self._last_rows_up, output)
+            self._separator_bytes = self._last_rows_up = 0
         return last
+
+    def _end_frame(self, text: bytes, separator_bytes: int, rows_up: int, output: list[LogLine]) -> None:
+        """Return the pending bytes and this text as a frame, unless they are empty."""
+        if self._pending:
+            text = bytes(self._pending) + text
+            self._pending.clear()
+        self._rows_up += rows_up
+        if text:
+            output += self._bars.release(frames=self._rows_up)
+            output.append(self._create_line(text, frame=True))
+        self._returned_bytes += len(text) + separator_bytes
+        self._has_frames |= separator_bytes > 0
+
+    def _forget_end(self) -> None:
+        """Discard the bytes of the current line that were not returned."""
+        self._pending.clear()
+        self._separator_bytes, self._partial_escape, self._last_rows_up = 0, b"", 0
 
     def _discard_bytes(self, count: int) -> None:
         del self._pending[:count]
@@ -311,15 +348,18 @@ class LogReader:
             self._resume.end_line()
         self._complete_line(output)
 
-    def _complete_line(self, output: list[LogLine]) -> None:
-        text = bytes(self._pending)
-        self._pending.clear()
-        self._unfinished, self._returned_bytes, self._carriage_returns = False, 0, 0
+    def _complete_line(self, output: list[LogLine], *, is_last: bool = False) -> None:
+        text = bytes(self._pending) + self._partial_escape
+        ends_above, rows_up = self._last_rows_up > 0, self._rows_up + self._last_rows_up
+        is_redrawn = self._has_frames
+        self._forget_end()
+        self._unfinished, self._returned_bytes, self._rows_up, self._has_frames = False, 0, 0, False
         if self._time is None:
             if text == self._last_error_text:  # the kubelet's error text, which each stream repeats
                 return
             self._last_error_text = text
-        output.append(self._create_line(text))
+        line = self._create_line(text, frame=ends_above and not is_last)
+        output += self._bars.add_line(line, rows_up=rows_up, is_redrawn=is_redrawn)
 
     def _create_line(self, text: bytes | bytearray, *, frame: bool = False, continued: bool = False) -> LogLine:
         time = self._time
@@ -339,6 +379,16 @@ class LogReader:
                 return None
             self._cached_stamp, self._cached_second = (day, zone), int(time.timestamp())
         return (self._cached_second, fraction.ljust(9, b"0")), line[found.end() :]
+
+
+def _split_at_separators(text: bytes) -> tuple[list[tuple[bytes, int, int]], bytes]:
+    """Return each frame with the bytes and the rows up of its separators, and the rest."""
+    if b"\x1b" not in text:  # the fast path for a single bar
+        *frames, rest = text.split(b"\r")
+        return [(frame, 1, 0) for frame in frames], rest
+    *parts, rest = _SEPARATORS.split(text)
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return [(frame, len(separators), count_rows(separators)) for frame, separators in pairs], rest
 
 
 def read_last_line(stream: Any) -> LastLine:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
-import inspect
 import json
+from dataclasses import replace
 
-from trainjob.errors import INSTALLATION_FAILED, InvalidSpec, Problem
+from trainjob.errors import INSTALLATION_FAILED, InvalidSpec
 from trainjob.function_source import extract_source
 from trainjob.packing import pack_sources
 from trainjob.spec import CustomTrainer
 from trainjob.spec.credential_checks import check_source
+from trainjob.spec.function_arguments import list_argument_problems
 from trainjob.spec.trainers import escape_expansion, validate_command
 
 # This program runs in the training image. It writes the function's file, runs pip, and replaces itself with the starter
@@ -111,12 +112,7 @@ def _pip_arguments(trainer: CustomTrainer) -> list[str]:
 
 
 def _check_call(trainer: CustomTrainer) -> None:
-    """Refuse arguments that the function does not accept.
-
-    Without this check, a wrong argument would fail only after the pods have started.
-    """
-    try:
-        inspect.signature(trainer.func).bind(**(trainer.func_args or {}))
-    except TypeError as error:
-        rule = f"they must match its parameters: {error}"
-        raise InvalidSpec(Problem("trainer.func_args", trainer.func.__qualname__, rule)) from None
+    """Refuse a function with required parameters that gets no arguments at all."""
+    problems = list_argument_problems(trainer.func, trainer.func_args or {})
+    if found := [replace(problem, field=f"trainer.func_args.{problem.field}") for problem in problems]:
+        raise InvalidSpec(found)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from trainjob.credentials import redact_credentials
 from trainjob.errors import InvalidSpec, Problem, ProblemKind
+from trainjob.spec.credential_rules import redact_tokens
 
 _MAX_SHOWN_LENGTH = 80
 _MAX_LISTED_FIELDS = 12
@@ -64,7 +65,10 @@ def to_invalid_spec(error: ValidationError, model: type[BaseModel]) -> InvalidSp
         path = [part for n, part in enumerate(detail["loc"]) if n == end or not _is_union_branch(part)]
         location = tuple(f"[{part}]" if isinstance(part, int) else str(part) for part in path)
         if isinstance(cause, InvalidSpec):  # its paths are relative to the validator's own field
-            found = [replace(each, field=_join((*location, each.field))) for each in cause.problems]
+            found = [
+                replace(each, field=_join((*location, each.field)), value=redact_tokens(each.value))
+                for each in cause.problems
+            ]
         else:
             found = [_to_problem(detail, location, model)]
         for problem in found:
@@ -189,7 +193,7 @@ def format_value(field: str, value: Any) -> str:
     if isinstance(value, BaseModel | Mapping):
         return f"a {type(value).__name__}"
     try:
-        text = redact_credentials(repr(value))
+        text = redact_tokens(redact_credentials(repr(value)))
     except (RecursionError, ValueError):  # too deep, or a number with thousands of digits
         return f"a {type(value).__name__}"
     return text if len(text) <= _MAX_SHOWN_LENGTH else text[: _MAX_SHOWN_LENGTH - 1] + "…"

@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
+from trainjob.errors import InvalidSpec
 from trainjob.spec.base import Spec, invalid_field, to_json_value
 from trainjob.spec.credential_checks import check_command, check_text, check_values
 from trainjob.spec.credential_rules import contains_credentials
 from trainjob.spec.framework import BuiltinConfigField
+from trainjob.spec.function_arguments import list_argument_problems
 from trainjob.spec.nodes import TrainingNodes
 from trainjob.spec.problems import REDACTED, SEARCH_ADVICE, is_search_space
 from trainjob.spec.resume_from import ResumeFromField
@@ -67,7 +69,11 @@ class CustomTrainer(TrainingNodes):
 
     @field_validator("func_args")
     @classmethod
-    def _validate_func_args(cls, arguments: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    def _validate_func_args(cls, arguments: Mapping[str, Any] | None, info: ValidationInfo) -> Mapping[str, Any] | None:
+        func = info.data.get("func")
+        # None are given when an Airflow DAG is parsed: its task has them in a run.
+        if func and arguments is not None and (problems := [*list_argument_problems(func, arguments)]):
+            raise InvalidSpec(problems)
         for name, value in (arguments or {}).items():
             if is_search_space(value):
                 raise invalid_field(name, value, SEARCH_ADVICE)

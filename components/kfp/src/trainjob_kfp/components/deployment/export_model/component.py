@@ -61,8 +61,9 @@ def export_model(
     """Export the final checkpoint in `/workspace/output` as a Hugging Face folder.
 
     A TrainJob writes it directly to the destination, so that no file of the model passes through the task's own pod.
-    Without a destination, it writes to the location of the artifact `model`, below the pipeline's root. This location
-    must begin with s3:// or gs://, or with minio:// if `endpoint` is given.
+    Without a destination, it writes to the location of the artifact `model`, below the pipeline's root. It must begin
+    with s3://, gs:// or minio://. With s3:// or minio://, endpoint, region and Secret are those of the ConfigMap
+    `kfp-launcher`, unless they are given.
 
     A checkpoint of another run is refused; see `after_jobs`. With `after_jobs`, the step may be cached.
 

@@ -87,7 +87,7 @@ def evaluate(
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        function: Text of a function that returns a dict of scores, from `trainjob_kfp.source(function)`.
+        function: A function that returns scores by name, or its text from `trainjob_kfp.source(function)`.
         metric: Name of the score to compare.
         minimum: Smallest value of the score that is good enough.
         metrics: All scores that the function returned, and `attempts`.

@@ -89,7 +89,7 @@ def train(
     Args:
         metrics: Last and first training loss (`loss`, `first_loss`), other metrics, `steps`, `epochs`, `seconds`,
             `gpu_seconds`, `pod_seconds` and `attempts`, as far as they are known.
-        function: Text of a Python function, from `trainjob_kfp.source(function)`.
+        function: A Python function, or its text from `trainjob_kfp.source(function)`.
         function_args: Arguments of the function, by name.
         manifest: A whole TrainJob, which replaces the other arguments about its content.
         image: Container image; by default the runtime's image.
