@@ -1,4 +1,4 @@
-"""Ask a person between the evaluation and the release of a model.
+"""Let a person decide between the evaluation and the release of a model.
 
 The run waits at `approve` until somebody presses Approve or Reject under Required Actions in Airflow's UI, and occupies
 no worker meanwhile. The question shows the score. After Reject, or after two days, `release` is skipped or fails.

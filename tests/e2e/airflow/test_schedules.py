@@ -52,7 +52,7 @@ def wait_for_runs(airflow, dag, count, **fields):
 
 def read_task_log(airflow, run, task):
     path = f"/api/v2/dags/{run['dag_id']}/dagRuns/{run['dag_run_id']}/taskInstances/{task}/logs/1?full_content=true"
-    return "\n".join(str(entry["event"]) for entry in airflow.request("GET", path)["content"])
+    return json.dumps(airflow.request("GET", path)["content"])
 
 
 def test_a_backfill_trains_on_each_day_in_a_queue_of_low_priority(airflow, cluster):
@@ -92,9 +92,8 @@ def test_a_person_decides_about_the_release(airflow, decision, state):
     wait_for_airflow(lambda: airflow.get_state(run, "approve") == "awaiting_input", 180)
     # An answer before this event of the executor would be taken for the end of the task's second part (Airflow 3.3; see
     # deferral.MIN_TRIGGER_SECONDS). A person is never that fast.
-    event = (
-        f"Received executor event with state success for task instance.*'approve'.*{re.escape(run.rpartition('/')[2])}"
-    )
+    name = re.escape(run.rpartition("/")[2])
+    event = f"Received executor event with state success for task instance.*'approve'.*{name}"
     wait_for_airflow(lambda: re.search(event, airflow.log.read_text()), 60)
     details = f"{run}/taskInstances/approve/-1/hitlDetails"
     assert airflow.request("GET", details)["body"] == "Exact match: 0.93"

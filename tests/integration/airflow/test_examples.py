@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "airflow"
 DAGS = {
     "announce_model",
@@ -45,6 +47,17 @@ def test_all_examples_load_and_are_documented(airflow):
     assert bag.import_errors == {}
     assert {name: bool(dag.doc_md) for name, dag in bag.dags.items()} == dict.fromkeys(DAGS, True)
     assert {name for name, dag in bag.dags.items() for each in dag.tasks if has_unstated_retries(each)} == {"sweep"}
+
+
+def test_the_examples_of_schedules_load_and_are_documented(airflow):
+    """Airflow 3.3 has what they need; tests/e2e/airflow/test_schedules.py runs them."""
+    from tests.support.airflow_versions import load_dags
+
+    pytest.importorskip("airflow.sdk.definitions.partition_mappers", reason="partitions are new in Airflow 3.3")
+    bag = load_dags(EXAMPLES.parent / "airflow_3_3")
+    assert bag.import_errors == {}
+    assert bag.dags.keys() == {"approval", "collect_tickets", "intervals", "train_on_a_day"}
+    assert all(dag.doc_md for dag in bag.dags.values())
 
 
 def has_unstated_retries(task):

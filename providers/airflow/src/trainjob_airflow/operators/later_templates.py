@@ -63,7 +63,10 @@ def _iterate_texts(value: Any) -> Iterator[str]:
 
 
 def _needs_date(environment: Any, text: str, context: Context) -> bool:
-    """Return whether a template fails because of a missing date; other errors are the task's own."""
+    """Return whether a template fails because of a missing date.
+
+    Other errors are the task's own.
+    """
     from jinja2 import UndefinedError, meta
 
     try:
