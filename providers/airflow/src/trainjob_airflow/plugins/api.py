@@ -5,13 +5,13 @@ Every response has only data that its user may read.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 
@@ -28,11 +28,22 @@ from trainjob_airflow.plugins.access import (
     list_usable_sources,
 )
 from trainjob_airflow.plugins.comparison import RENDERED_TRAINJOB, Trial, collect_metrics, compare
-from trainjob_airflow.plugins.job_list import select_page
-from trainjob_airflow.plugins.job_sources import JobSource, describe_problem
+from trainjob_airflow.plugins.job_list import (
+    PROGRESS_COLUMNS,
+    SORT_PATTERN,
+    FacetValues,
+    ListFilters,
+    cut_page,
+    format_time,
+    list_runs,
+    select_rows,
+    sort_rows,
+)
+from trainjob_airflow.plugins.job_sources import AWAY_ERRORS, JobSource, describe_problem
 from trainjob_airflow.plugins.log_tails import LogTails
 from trainjob_airflow.plugins.queries import JobDetails, details_query, list_query
 from trainjob_airflow.plugins.rows import get_instance_key
+from trainjob_airflow.plugins.run_records import add_run_fields
 from trainjob_airflow.plugins.shared_query import QueryRunning
 from trainjob_airflow.plugins.task_records import (
     InstanceRecord,
@@ -43,6 +54,7 @@ from trainjob_airflow.plugins.task_records import (
     read_xcoms,
 )
 from trainjob_airflow.plugins.task_view import find_tracked_run, merge_attempts, select_failure, summarize
+from trainjob_airflow.plugins.user_rows import add_progress, find_rows, read_last_rows
 from trainjob_airflow.task_failure import FAILURE_KEY
 from trainjob_airflow.task_progress import PROGRESS_KEY
 from trainjob_airflow.version_compat import redact
@@ -96,70 +108,40 @@ async def _report_error(request: Request, error: Exception) -> Response:  # noqa
     return JSONResponse({"detail": text}, 500, headers=_HEADERS)
 
 
-@dataclass(frozen=True)
-class _FoundRows:
-    """Rows of the job sources.
-
-    Attributes:
-        rows: rows of all TrainJobs of this Airflow. The user's permissions are not checked yet.
-        problems: sentences about failed queries.
-        loading: job sources whose first query has not ended.
-    """
-
-    rows: list[dict[str, Any]]
-    problems: list[str]
-    loading: list[str]
-
-
-def _find_rows(user: Any) -> _FoundRows:
-    """Return the rows of all job sources that may have TrainJobs of the user's teams."""
-    found = _FoundRows([], [], [])
-    for source in list_usable_sources(user):
-        try:
-            shown = list_query(source).get()
-        except QueryRunning:
-            found.loading.append(str(source))
-        except Exception as error:  # noqa: BLE001 - an error of one cluster must not hide the others
-            found.problems.append(describe_problem(source, error))
-        else:
-            found.rows.extend(filter_rows_of_team(shown.rows.values(), source.team))
-            found.problems.extend([shown.problem] if shown.problem else [])
-    return found
-
-
 def list_trainjobs(
     user: CurrentUser,
-    dag: str = "",
-    run: str = "",
+    chosen: Annotated[FacetValues, Depends()],
     task: str = "",
     index: Annotated[int | None, Query(description="map index")] = None,
-    phase: str = "",
     text: Annotated[str, Query(description="words that must occur in a row")] = "",
+    since: Annotated[datetime | None, Query(description="TrainJobs that had not ended before")] = None,
+    until: Annotated[datetime | None, Query(description="TrainJobs that were created before")] = None,
+    sort: Annotated[str, Query(pattern=SORT_PATTERN, description="column; with - in descending order")] = "",
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE_ROWS)] = 50,
 ) -> dict[str, Any]:
     """Return one page of the TrainJobs of the user's DAGs.
 
-    Active TrainJobs are included, and those that ended within a day; with `run`, also those that ended earlier. Active
-    ones come first, and the newest of each group first. The counts include no TrainJob of a DAG that the user may not
-    read.
+    Active TrainJobs are included, and those that ended within a day; with `run` or `since`, also those that ended
+    earlier. Without `sort`, active ones come first, and the newest of each group first. The counts include no TrainJob
+    of a DAG that the user may not read.
     """
-    found = _find_rows(user)
-    filters = {"run": run, "task": task, "index": index}
-    filters = {name: value for name, value in filters.items() if value not in ("", None)}
-    rows = [row for row in found.rows if all(row[name] == value for name, value in filters.items())]
-    if not run:
-        oldest = (datetime.now(timezone.utc) - _MAX_AGE_AFTER_END).strftime("%Y-%m-%dT%H:%M:%SZ")
-        rows = [row for row in rows if not row["ended"] or row["ended"] >= oldest]
+    found = find_rows(user)
+    oldest = since or (None if chosen.run else datetime.now(timezone.utc) - _MAX_AGE_AFTER_END)
+    rows = [row for row in found.rows if task in ("", row["task"]) and index in (None, row["index"])]
     allowed = filter_readable_dags(user, {row["dag"] for row in rows}, TASKS)
-    rows = [row for row in rows if row["dag"] in allowed]
-    page = select_page(rows, dag=dag, phase=phase, text=text, offset=offset, limit=limit)
+    rows = add_run_fields(row for row in rows if row["dag"] in allowed)
+    filters = ListFilters(asdict(chosen), text, format_time(oldest), format_time(until))
+    selection = select_rows(rows, filters)
+    by_progress = sort.removeprefix("-") in PROGRESS_COLUMNS
+    ordered = sort_rows(add_progress(user, selection.rows) if by_progress else selection.rows, sort)
+    first, page = cut_page(ordered, offset, limit)
     return {
-        "trainjobs": [_without_metrics(row) for row in _add_progress(user, page.rows)],
-        "total": page.total,
-        "offset": page.offset,
-        "dags": page.dags,
-        "phases": page.phases,
+        "trainjobs": [_without_metrics(row) for row in (page if by_progress else add_progress(user, page))],
+        "total": len(ordered),
+        "offset": first,
+        "counts": {**selection.counts, "run": {}},
+        "runs": list_runs(rows, chosen.dag, selection.counts["run"]) if chosen.dag else [],
         "problems": found.problems,
         "loading": found.loading,
     }
@@ -170,7 +152,7 @@ def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str)
     details, other = _get_details(user, connection, namespace, name)
     if details is None:
         return other
-    [row] = _add_progress(user, [details.row])
+    [row] = add_progress(user, [details.row])
     parts = {"conditions": details.conditions, "ranks": details.ranks, "events": details.events}
     return {"problem": "", "trainjob": row, "pods": len(details.pods), **parts}
 
@@ -200,7 +182,7 @@ def show_task(user: CurrentUser, dag: str, run: str, task: str, index: int = -1)
     instance = (dag, run, task, index)
     if not filter_readable_dags(user, [dag], TASKS) or (record := read_instance(instance)) is None:
         raise HTTPException(404, _NO_TASK_MESSAGE)
-    found, sources = _find_rows(user), list_usable_sources(user)
+    found, sources = find_rows(user), list_usable_sources(user)
     attempts = merge_attempts(
         [row for row in found.rows if get_instance_key(row) == instance],
         read_recorded_attempts(instance),
@@ -248,7 +230,7 @@ def show_comparison(user: CurrentUser, dag: str, run: str, task: str = "") -> di
     """
     if not filter_readable_dags(user, [dag], TASKS):
         raise HTTPException(404, _NO_TASK_MESSAGE)
-    found = _find_rows(user)
+    found = find_rows(user)
     rows = {
         get_instance_key(row): row for row in found.rows if row["newest"] and (row["dag"], row["run"]) == (dag, run)
     }
@@ -300,42 +282,26 @@ def _get_details(user: Any, connection: str, namespace: str, name: str) -> tuple
         except QueryRunning:
             return None, {"problem": "", "loading": [str(source)]}
         except TrainJobError as error:
-            return None, {"problem": describe_problem(source, error)}
+            known = _find_last_row(user, source, namespace, name) if isinstance(error, AWAY_ERRORS) else {}
+            return None, {"problem": describe_problem(source, error), **known}
         if details is None:
             return None, {"problem": "The TrainJob was deleted."}
         return replace(details, row={**details.row, "newest": row["newest"]}), {}
     raise HTTPException(404, _NOT_FOUND_MESSAGE)
 
 
-def _add_progress(user: Any, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows with the progress of their tasks.
+def _find_last_row(user: Any, source: JobSource, namespace: str, name: str) -> dict[str, Any]:
+    """Return the newest known row of a TrainJob as `trainjob`.
 
-    If a task has none, it is the progress that the trainer itself reports. Only the newest attempt of a task gets the
-    task's progress, because it is that of the newest attempt.
+    The result is empty if there is none, or if the user may not see it.
     """
-    rows = list(rows)
-    allowed = filter_readable_dags(user, {row["dag"] for row in rows}, XCOMS)
-    instances = [get_instance_key(row) for row in rows if row["newest"] and row["dag"] in allowed]
-    progress = {instance: xcoms.progress for instance, xcoms in read_xcoms(instances, [PROGRESS_KEY]).items()}
-    return [_with_progress(row, progress.get(get_instance_key(row), {}), row["dag"] in allowed) for row in rows]
-
-
-def _with_progress(row: dict[str, Any], task_progress: dict[str, Any], is_allowed: bool) -> dict[str, Any]:
-    """Return a row with `progress`: that of the task, or of the trainer if it has no step."""
-    shown = {name: value for name, value in row.items() if name != "trainer_status"}
-    known = task_progress if row["newest"] else {}
-    if is_allowed and not known.get("step"):
-        known = {**known, **row["trainer_status"]}
-    return {**shown, "progress": known or None, "usage": _choose_usage(row["usage"], known.get("usage"))}
-
-
-def _choose_usage(current: dict[str, Any] | None, recorded: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the usage of the pods that exist, unless the task has recorded a larger one.
-
-    The pods of a TrainJob that has ended may have been deleted.
-    """
-    known = [usage for usage in (current, recorded) if usage]
-    return max(known, key=lambda usage: (usage["complete"], usage["pod_seconds"]), default=None)
+    row = read_last_rows(source, has_failed=True).get(name)
+    if row is None or row["namespace"] != namespace or not filter_rows_of_team([row], source.team):
+        return {}
+    if not filter_readable_dags(user, [row["dag"]], TASKS):
+        return {}
+    [shown] = add_progress(user, [row])
+    return {"trainjob": shown}
 
 
 def _without_metrics(row: dict[str, Any]) -> dict[str, Any]:
