@@ -12,11 +12,17 @@ function part(name, ...children) {
 }
 
 /** Empty the panel for a newly selected TrainJob, or hide it if none is selected. */
-export function clear(job) {
+export function clear(job, onClose) {
   panel.hidden = !job;
   document.querySelector("main").classList.toggle("split", Boolean(job));
-  panel.replaceChildren(...(job ? parts.map((name) => make("div", { "data-part": name })) : []));
+  panel.replaceChildren(...(job ? [closeButton(onClose), ...parts.map((name) => make("div", { "data-part": name }))] : []));
   if (job) part("head", make("h1", {}, job.name));
+}
+
+function closeButton(onClose) {
+  const button = make("button", { type: "button", class: "close", "aria-label": "Close the details" }, "×");
+  button.addEventListener("click", onClose);
+  return button;
 }
 
 const taskPath = (job) => `${runPath(job)}/tasks/${encodeURIComponent(job.task)}${job.index >= 0 ? `/mapped/${job.index}` : ""}`;
@@ -27,6 +33,7 @@ function facts(job, progress, onCompare) {
     ["Task", airflowLink(taskPath(job), `${job.dag}.${job.task}${job.index >= 0 ? `[${job.index}]` : ""}`)],
     ["DAG run", make("span", {}, airflowLink(runPath(job), job.run), " ", compareButton(job, onCompare))],
     ["TrainJob", `${job.namespace}/${job.name}, attempt ${job.attempt}`],
+    ["Cluster", job.connection],
     ["Queue", job.queue],
     ["Step", job.step],
     ["Reason", job.reason],
@@ -108,11 +115,13 @@ export function show(detail, log, onCompare) {
     part("facts", make("p", { class: "faint" }, "Loading …"));
     return;
   }
+  const job = detail.trainjob;
   if (detail.problem) {
-    part("facts", make("p", { class: "bad" }, detail.problem));
+    const seen = job ? [make("p", { class: "faint" }, `Last seen ${span(job.last_seen)} ago:`), phaseOf(job), facts(job, job.progress, onCompare)] : [];
+    part("facts", make("p", { class: "bad" }, detail.problem), ...seen);
     return;
   }
-  const job = detail.trainjob, progress = log.progress ?? job.progress;
+  const progress = log.progress ?? job.progress;
   part("head", make("header", {}, make("h1", {}, job.name), phaseOf(job)), bar(job.phase === "Complete" ? 100 : progress?.percent));
   part("facts", facts(job, progress, onCompare));
   part("metrics", ...metrics(progress));

@@ -1,0 +1,153 @@
+"""Tests of the list of TrainJobs in a headless Chromium, in Airflow's own user interface.
+
+The rows of the clusters are made up, as in test_page_list.py. tests/e2e/airflow/test_airflow_page.py has the tests
+with a complete Airflow.
+"""
+# ruff: noqa: F811 - the fixtures are imported
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from tests.integration.airflow.test_page import app, environment  # noqa: F401 - fixtures
+from tests.integration.airflow.test_page_list import DAG, clusters, row, runs  # noqa: F401 - fixtures
+from tests.support.browser import MISSING, open_browser
+from tests.support.polling import wait_until
+from trainjob.errors import ClusterUnreachable
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+    pytest.mark.filterwarnings("ignore"),  # of Airflow's own pages, which run in this process
+]
+
+
+@pytest.fixture(scope="module")
+def url(app):
+    """Serve Airflow with its user interface to administrators without a login."""
+    import uvicorn
+    from airflow.api_fastapi.app import create_app
+
+    with socket.socket() as listener, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS", "True")
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(create_app("all"), log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def chromium(url, tmp_path_factory):
+    with open_browser(tmp_path_factory.mktemp("browser") / "profile") as browser:
+        browser.driver.get(url)
+        browser.wait_for("nav, a[href$='/dags']")
+        browser.evaluate("localStorage.setItem('timezone', JSON.stringify('Asia/Tokyo'))")
+        yield browser
+
+
+@pytest.fixture
+def page(chromium, url, clusters):
+    """Return a function that opens the page with a view in the address."""
+    chromium.errors()
+
+    def open_view(view=""):
+        chromium.driver.get("about:blank")
+        chromium.driver.get(f"{url}/plugin/trainjobs{view}")
+        enter_frame(chromium)
+        wait_until(lambda: chromium.read_texts("#count") not in ([], [""]))
+        return chromium
+
+    yield open_view
+    # The made-up TrainJobs have no task instances.
+    assert [error for error in chromium.errors() if "/api/task?" not in error["message"]] == []
+
+
+def enter_frame(browser):
+    browser.driver.switch_to.default_content()
+    browser.driver.switch_to.frame(browser.wait_for("iframe"))
+
+
+def read_hash(browser):
+    return browser.evaluate("window.parent.location.hash")
+
+
+def read_names(browser):
+    return browser.read_texts("#rows button.name")
+
+
+def wait_for_names(browser, *names):
+    wait_until(lambda: read_names(browser) == list(names))
+
+
+def choose(browser, selection, value):
+    browser.wait_for(f"{selection} option[value='{value}']").click()
+
+
+def test_filters_order_and_selection_are_in_the_address_and_back_returns(page):
+    browser = page()
+    wait_for_names(browser, "near-1", "near-2", "far-3")
+    browser.click("[data-column=created]")
+    browser.click("[data-column=created]")
+    wait_for_names(browser, "far-3", "near-2", "near-1")
+    choose(browser, "#connection", "near")
+    wait_for_names(browser, "near-2", "near-1")
+    browser.click("#rows button.name")
+    browser.wait_for("#detail h1")
+    assert read_hash(browser) == "#sort=created&connection=near&job=near%2Fml%2Fnear-2"
+    address = browser.evaluate("window.parent.location.href")
+
+    browser.evaluate("window.parent.history.back()")
+    wait_until(lambda: not browser.find("#detail")[0].is_displayed())
+    browser.evaluate("window.parent.history.back()")
+    wait_for_names(browser, "far-3", "near-2", "near-1")
+    assert browser.find("#connection")[0].get_attribute("value") == ""
+
+    # another user opens the address
+    browser.driver.get("about:blank")
+    browser.driver.get(address)
+    enter_frame(browser)
+    wait_for_names(browser, "near-2", "near-1")
+    assert browser.find("#connection")[0].get_attribute("value") == "near"
+    wait_until(lambda: browser.read_texts("#detail h1") == ["near-2"])
+    assert browser.find("th[aria-sort=ascending]")[0].text == "Created ▲"
+
+
+def test_text_is_one_step_of_back(page):
+    browser = page()
+    browser.find("#text")[0].send_keys("far-3")
+    wait_for_names(browser, "far-3")
+    assert read_hash(browser) == "#text=far-3"
+
+
+def test_runs_are_dates_in_the_time_zone_of_the_user_with_the_id_as_title(page):
+    browser = page(f"#dag={DAG}")
+    wait_for_names(browser, "near-1", "far-3")
+    assert browser.read_texts("#rows td.col-run span") == ["2026-03-01 21:00"] * 2
+    assert browser.evaluate("document.querySelector('#rows td.col-run span').title") == "r1"
+    assert "by dora" in browser.read_texts("#rows td.col-run")[1]
+    assert set(browser.read_texts("#run option")) == {"All runs", "2026-03-01 21:00 (1)"}
+
+
+def test_a_time_range_is_in_the_time_zone_of_the_user(page):
+    browser = page("#time=range&until=2020-01-01T00%3A00")
+    wait_until(lambda: browser.read_texts("#count") == ["No TrainJob matches"])
+    sent = [address for address in browser.requests() if "/api/trainjobs?" in address]
+    assert "until=2019-12-31T15%3A00%3A00.000Z" in sent[-1]
+
+
+def test_rows_of_a_cluster_that_is_away_are_grey_with_their_age(page, clusters):
+    browser = page()
+    wait_for_names(browser, "near-1", "near-2", "far-3")
+    clusters["far"] = ClusterUnreachable("refused")
+    wait_until(lambda: browser.find("#rows tr.away"))
+    assert read_names(browser)[2] == "far-3"
+    assert "last seen" in browser.read_texts("#rows tr.away td.col-phase")[0]
+    browser.click("#rows tr.away button")
+    wait_until(lambda: "Last seen" in browser.read_texts("#detail")[0])
+    assert "its API server does not respond" in browser.read_texts("#detail")[0]
