@@ -71,6 +71,7 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 _MAX_PAGE_ROWS = 200
+_MAX_HIDDEN_LINES = 5
 _MAX_AGE_AFTER_END = timedelta(days=1)
 _LOG_TAILS = LogTails()
 _NOT_FOUND_MESSAGE = "This TrainJob does not exist, or you may not read its DAG."
@@ -240,7 +241,14 @@ def show_comparison(user: CurrentUser, dag: str, run: str, task: str = "") -> di
     xcoms = read_xcoms((record.key for record in known), (PROGRESS_KEY, _RESULT_KEY)) if may_read_xcoms else {}
     nothing = TaskXComs()
     trials = [_build_trial(each, rows.get(each.key), xcoms.get(each.key, nothing), may_read_xcoms) for each in known]
-    return {"problem": "", "loading": found.loading, "problems": found.problems, "groups": compare(trials)}
+    hidden = {
+        f"{record.key[2]}: {key} is not shown, because {why}"
+        for record in known
+        for key, why in xcoms.get(record.key, nothing).unreadable.items()
+        if key == PROGRESS_KEY
+    }
+    problems = [*found.problems, *redact(sorted(hidden)[:_MAX_HIDDEN_LINES])]
+    return {"problem": "", "loading": found.loading, "problems": problems, "groups": compare(trials)}
 
 
 def _build_trial(record: InstanceRecord, row: dict[str, Any] | None, xcoms: TaskXComs, may_read_xcoms: bool) -> Trial:

@@ -13,8 +13,9 @@ from trainjob_airflow.plugins.job_sources import AWAY_ERRORS, JobSource, describ
 from trainjob_airflow.plugins.queries import list_query
 from trainjob_airflow.plugins.rows import get_instance_key
 from trainjob_airflow.plugins.shared_query import MAX_AGE_SECONDS, QueryRunning
-from trainjob_airflow.plugins.task_records import read_xcoms
+from trainjob_airflow.plugins.task_records import TaskXComs, read_xcoms
 from trainjob_airflow.task_progress import PROGRESS_KEY
+from trainjob_airflow.version_compat import redact
 
 
 @dataclass(frozen=True)
@@ -77,17 +78,27 @@ def add_progress(user: Any, rows: Iterable[dict[str, Any]]) -> list[dict[str, An
     rows = list(rows)
     allowed = filter_readable_dags(user, {row["dag"] for row in rows}, XCOMS)
     instances = [get_instance_key(row) for row in rows if row["newest"] and row["dag"] in allowed]
-    progress = {instance: xcoms.progress for instance, xcoms in read_xcoms(instances, [PROGRESS_KEY]).items()}
-    return [_with_progress(row, progress.get(get_instance_key(row), {}), row["dag"] in allowed) for row in rows]
+    found, nothing = read_xcoms(instances, [PROGRESS_KEY]), TaskXComs()
+    return [_with_progress(row, found.get(get_instance_key(row), nothing), row["dag"] in allowed) for row in rows]
 
 
-def _with_progress(row: dict[str, Any], task_progress: dict[str, Any], is_allowed: bool) -> dict[str, Any]:
-    """Return a row with `progress`: that of the task, or of the trainer if it has no step."""
+def _with_progress(row: dict[str, Any], xcoms: TaskXComs, is_allowed: bool) -> dict[str, Any]:
+    """Return a row with `progress`: that of the task, or of the trainer if it has no step.
+
+    `not_shown` is the reason why the task's progress is not shown; otherwise, it is empty.
+    """
     shown = {name: value for name, value in row.items() if name != "trainer_status"}
-    known = task_progress if row["newest"] else {}
+    known = xcoms.progress if row["newest"] else {}
+    problem = xcoms.unreadable.get(PROGRESS_KEY, "") if row["newest"] else ""
     if is_allowed and not known.get("step"):
         known = {**known, **row["trainer_status"]}
-    return {**shown, "progress": known or None, "usage": _choose_usage(row["usage"], known.get("usage"))}
+    not_shown = redact(f"progress: {problem}") if problem else ""
+    return {
+        **shown,
+        "progress": known or None,
+        "not_shown": not_shown,
+        "usage": _choose_usage(row["usage"], known.get("usage")),
+    }
 
 
 def _choose_usage(current: dict[str, Any] | None, recorded: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -52,7 +52,7 @@ function row(job, selected, reachable, onSelect) {
     [job.connection, note([job.namespace, job.queue && `queue ${job.queue}`].filter(Boolean).join(", "))],
     [task],
     [make("span", { title: job.run }, formatTime(job.run_date) || job.run), note(job.user && `by ${job.user}`)],
-    [bar(job.phase === "Complete" ? 100 : progress.percent), note(progress.step ? `${progress.step} / ${progress.total ?? "?"}` : "")],
+    [bar(job.phase === "Complete" ? 100 : progress.percent), note(progress.step ? `${progress.step} / ${progress.total ?? "?"}` : job.not_shown)],
     [progress.metrics?.reward === undefined ? short(progress.loss) : `reward ${short(progress.metrics.reward)}`],
     [formatTime(job.created)],
     [span(job.created, job.ended)],
