@@ -151,3 +151,49 @@ def test_rows_of_a_cluster_that_is_away_are_grey_with_their_age(page, clusters):
     browser.click("#rows tr.away button")
     wait_until(lambda: "Last seen" in browser.read_texts("#detail")[0])
     assert "its API server does not respond" in browser.read_texts("#detail")[0]
+
+
+def test_the_arrow_keys_go_from_row_to_row_and_the_list_is_one_stop_of_tab(page):
+    from selenium.webdriver.common.keys import Keys
+
+    browser = page()
+    wait_for_names(browser, "near-1", "near-2", "far-3")
+    assert browser.evaluate("document.querySelectorAll('#rows [tabindex=\"0\"], #rows a, #rows input').length") == 1
+    browser.evaluate("document.querySelector('#rows button').focus()")
+    for key, name in (
+        (Keys.ARROW_DOWN, "near-2"),
+        (Keys.END, "far-3"),
+        (Keys.ARROW_UP, "near-2"),
+        (Keys.HOME, "near-1"),
+    ):
+        browser.driver.switch_to.active_element.send_keys(key)
+        assert browser.evaluate("document.activeElement.textContent") == name
+    browser.driver.switch_to.active_element.send_keys(Keys.ARROW_DOWN, Keys.ENTER)
+    wait_until(lambda: browser.read_texts("#detail h1") == ["near-2"])
+    browser.click("#detail .close")
+    wait_until(lambda: not browser.find("#detail")[0].is_displayed())
+    assert browser.evaluate("document.activeElement.className") == "name"
+
+
+def test_a_changed_phase_is_announced(page, clusters):
+    browser = page()
+    wait_for_names(browser, "near-1", "near-2", "far-3")
+    assert browser.evaluate("document.querySelector('#changes').ariaLive") == "polite"
+    clusters["far"] = [row(3, connection="far", phase="Failed", finished=True, ended=row(0)["created"])]
+    wait_until(lambda: browser.evaluate("document.querySelector('#changes').textContent") == "far-3: Failed")
+
+
+@pytest.mark.parametrize("view", ["", "#job=near%2Fml%2Fnear-1"])
+def test_a_narrow_window_cuts_nothing_off(page, chromium, clusters, view):
+    clusters["near"] = [row(1), row(2, dag="d" * 240, queue="q" * 60)]
+    chromium.run_command("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=False)
+    try:
+        chromium.driver.get("about:blank")
+        browser = page(view)
+        wait_until(lambda: read_names(browser))
+        width = browser.evaluate("document.documentElement.clientWidth")
+        wide = "[...document.querySelectorAll('#list *, #detail *')].filter(one => one.getBoundingClientRect().right > "
+        assert browser.evaluate(f"{wide}{width + 1}).map(one => one.outerHTML.slice(0, 80))") == []
+        assert browser.evaluate("document.documentElement.scrollWidth") == width
+    finally:
+        chromium.run_command("Emulation.clearDeviceMetricsOverride")
