@@ -28,6 +28,7 @@ from trainjob_airflow.plugins.access import (
     list_usable_sources,
 )
 from trainjob_airflow.plugins.comparison import RENDERED_TRAINJOB, Trial, collect_metrics, compare
+from trainjob_airflow.plugins.history import HistoryScope
 from trainjob_airflow.plugins.job_list import (
     PROGRESS_COLUMNS,
     SORT_PATTERN,
@@ -54,7 +55,7 @@ from trainjob_airflow.plugins.task_records import (
     read_xcoms,
 )
 from trainjob_airflow.plugins.task_view import find_tracked_run, merge_attempts, select_failure, summarize
-from trainjob_airflow.plugins.user_rows import add_progress, find_rows, read_last_rows
+from trainjob_airflow.plugins.user_rows import add_progress, find_deleted_rows, find_rows, read_last_rows
 from trainjob_airflow.task_failure import FAILURE_KEY
 from trainjob_airflow.task_progress import PROGRESS_KEY
 from trainjob_airflow.version_compat import redact
@@ -72,6 +73,7 @@ _HEADERS = {
 }
 _MAX_PAGE_ROWS = 200
 _MAX_HIDDEN_LINES = 5
+_MAX_AGE_OF_HISTORY = timedelta(days=30)
 _MAX_AGE_AFTER_END = timedelta(days=1)
 _LOG_TAILS = LogTails()
 _NOT_FOUND_MESSAGE = "This TrainJob does not exist, or you may not read its DAG."
@@ -117,6 +119,7 @@ def list_trainjobs(
     text: Annotated[str, Query(description="words that must occur in a row")] = "",
     since: Annotated[datetime | None, Query(description="TrainJobs that had not ended before")] = None,
     until: Annotated[datetime | None, Query(description="TrainJobs that were created before")] = None,
+    state: Annotated[str, Query(pattern="^(active|ended|deleted)?$", description="state of the TrainJobs")] = "",
     sort: Annotated[str, Query(pattern=SORT_PATTERN, description="column; with - in descending order")] = "",
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE_ROWS)] = 50,
@@ -124,12 +127,18 @@ def list_trainjobs(
     """Return one page of the TrainJobs of the user's DAGs.
 
     Active TrainJobs are included, and those that ended within a day; with `run` or `since`, also those that ended
-    earlier. Without `sort`, active ones come first, and the newest of each group first. The counts include no TrainJob
-    of a DAG that the user may not read.
+    earlier. The state `ended` selects those that ended within 30 days, also those that were deleted from the cluster,
+    and `deleted` selects only the latter, which require the permission to read XComs. Without `sort`, active ones come
+    first, and the newest of each group first. The counts include no TrainJob of a DAG that the user may not read.
     """
-    found = find_rows(user)
-    oldest = since or (None if chosen.run else datetime.now(timezone.utc) - _MAX_AGE_AFTER_END)
-    rows = [row for row in found.rows if task in ("", row["task"]) and index in (None, row["index"])]
+    found, now, has_ended = find_rows(user), datetime.now(timezone.utc), state in ("ended", "deleted")
+    rows = [row for row in found.rows if state in ("", "active" if not row["finished"] else "ended")]
+    oldest = since or (None if chosen.run else now - _MAX_AGE_AFTER_END)
+    if has_ended:
+        earliest = max(_to_utc(since), now - _MAX_AGE_OF_HISTORY) if since else now - _MAX_AGE_OF_HISTORY
+        oldest, scope = earliest, HistoryScope(earliest, until and _to_utc(until), chosen.dag, chosen.run, task)
+        rows += find_deleted_rows(user, found, scope)
+    rows = [row for row in rows if task in ("", row["task"]) and index in (None, row["index"])]
     allowed = filter_readable_dags(user, {row["dag"] for row in rows}, TASKS)
     rows = add_run_fields(row for row in rows if row["dag"] in allowed)
     filters = ListFilters(asdict(chosen), text, format_time(oldest), format_time(until))
@@ -146,6 +155,10 @@ def list_trainjobs(
         "problems": found.problems,
         "loading": found.loading,
     }
+
+
+def _to_utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:

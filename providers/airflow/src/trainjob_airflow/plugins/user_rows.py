@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from trainjob_airflow.plugins.access import XCOMS, filter_readable_dags, filter_rows_of_team, list_usable_sources
+from trainjob_airflow.plugins.access import TASKS, XCOMS, filter_readable_dags, filter_rows_of_team, list_usable_sources
+from trainjob_airflow.plugins.history import MAX_ENDED, HistoryScope, list_dags_with_progress, read_ended_rows
 from trainjob_airflow.plugins.job_list import format_time
 from trainjob_airflow.plugins.job_sources import AWAY_ERRORS, JobSource, describe_problem
 from trainjob_airflow.plugins.queries import list_query
@@ -51,6 +52,21 @@ def find_rows(user: Any) -> FoundRows:
             rows = read_last_rows(source)
         found.rows.extend(filter_rows_of_team(rows.values(), source.team))
     return found
+
+
+def find_deleted_rows(user: Any, found: FoundRows, scope: HistoryScope) -> list[dict[str, Any]]:
+    """Return rows of TrainJobs that tasks have recorded and that no cluster has.
+
+    The user must be allowed to read the task instances and the XComs of their DAGs. `deleted` of a row is False if it
+    may exist in a cluster that has not responded. A problem is added if there are too many rows.
+    """
+    dags = {scope.dag} if scope.dag else list_dags_with_progress(scope.since)
+    readable = filter_readable_dags(user, dags, TASKS) & filter_readable_dags(user, dags, XCOMS)
+    rows = read_ended_rows(readable, scope) if readable else []
+    if len(rows) == MAX_ENDED:
+        found.problems.append(f"Only the newest {MAX_ENDED:,} tasks that ended are listed. Select a DAG or a time.")
+    existing, is_deleted = {get_instance_key(row) for row in found.rows}, not (found.problems or found.loading)
+    return [{**row, "deleted": is_deleted} for row in rows if get_instance_key(row) not in existing]
 
 
 def read_last_rows(source: JobSource, *, has_failed: bool = False) -> dict[str, dict[str, Any]]:

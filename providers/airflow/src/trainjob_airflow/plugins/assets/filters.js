@@ -11,11 +11,12 @@ const FACETS = {
   user: ["User who started the run", "All users"],
 };
 const ALWAYS_SHOWN = ["dag", "phase"];
-const TIMES = { "": "Last day", "1h": "Last hour", "7d": "Last 7 days", "30d": "Last 30 days", range: "From … to …" };
+const TIMES = { "": "Any time", "1h": "Last hour", "7d": "Last 7 days", "30d": "Last 30 days", range: "From … to …" };
+const STATES = { "": "Active and recent", active: "Active", ended: "Ended, also deleted", deleted: "Deleted from the cluster" };
 const element = (id) => document.getElementById(id);
 
 /** Names of the view's filters. */
-export const FILTERS = [...Object.keys(FACETS), "text", "time", "since", "until"];
+export const FILTERS = [...Object.keys(FACETS), "text", "time", "since", "until", "state"];
 
 /** Create the filters; `onChange` gets an object with the changed filters, and whether the user is typing. */
 export function createFilters(onChange) {
@@ -25,7 +26,10 @@ export function createFilters(onChange) {
     // Another DAG has other runs.
     select.addEventListener("change", () => onChange({ [select.id]: select.value, ...(select.id === "dag" ? { run: "" } : {}) }));
   }
-  element("time").replaceChildren(...Object.entries(TIMES).map(([value, text]) => make("option", { value }, text)));
+  for (const [id, texts] of Object.entries({ time: TIMES, state: STATES })) {
+    element(id).replaceChildren(...Object.entries(texts).map(([value, text]) => make("option", { value }, text)));
+  }
+  element("state").addEventListener("change", () => onChange({ state: element("state").value }));
   element("time").addEventListener("change", () => {
     const time = element("time").value;
     onChange({ time, ...(time === "range" ? {} : { since: "", until: "" }) });
@@ -42,6 +46,7 @@ export function showChosen(view) {
     element(id).value = chosen;
   }
   element("time").value = view.time ?? "";
+  element("state").value = view.state ?? "";
   element("range").hidden = view.time !== "range";
   for (const id of ["since", "until", "text"]) if (element(id) !== document.activeElement) element(id).value = view[id] ?? "";
 }
@@ -69,7 +74,7 @@ function showOptions(select, options, chosen) {
 
 /** Return the query for the filters of a view. */
 export function filterQuery(view) {
-  const names = [...Object.keys(FACETS), "text"];
+  const names = [...Object.keys(FACETS), "text", "state"];
   const query = new URLSearchParams(names.filter((name) => view[name]).map((name) => [name, view[name]]));
   const hours = HOURS[view.time];
   const since = hours ? new Date(Date.now() - hours * 3600e3).toISOString() : toUtc(view.since);

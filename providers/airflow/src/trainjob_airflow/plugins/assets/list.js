@@ -43,11 +43,11 @@ const buttonOf = (key) => [...rows.querySelectorAll("button.name")].find((button
 
 function row(job, selected, reachable, onSelect) {
   const progress = job.progress ?? {}, key = keyOf(job);
-  const name = make("button", { class: "name", type: "button", "data-key": key, tabindex: key === reachable ? 0 : -1 }, job.name);
+  const name = make("button", { class: "name", type: "button", "data-key": key, tabindex: key === reachable ? 0 : -1 }, job.name || "(no name recorded)");
   const task = `${job.dag}.${job.task}${job.index >= 0 ? `[${job.index}]` : ""}`;
   const age = job.last_seen ? `last seen ${span(job.last_seen)} ago` : "";
   const cells = [
-    [phaseOf(job), note(age), note(job.reason)],
+    [phaseOf(job), note(job.deleted ? "deleted from the cluster" : age), note(job.reason)],
     [name],
     [job.connection, note([job.namespace, job.queue && `queue ${job.queue}`].filter(Boolean).join(", "))],
     [task],

@@ -5,9 +5,9 @@ import { showComparison } from "./comparison.js";
 import { clear, show, showTask } from "./detail.js";
 import { createFilters, filterQuery, FILTERS, showChosen, showCounts } from "./filters.js";
 import { showHeads, showRows } from "./list.js";
-import { keyOf, request, taskQuery } from "./requests.js";
+import { instanceOf, keyOf, request, taskQuery } from "./requests.js";
 
-const REFRESH_MILLISECONDS = 2500, INPUT_MILLISECONDS = 250, ROWS_PER_PAGE = 50;
+const REFRESH_MILLISECONDS = 2500, REFRESH_MILLISECONDS_OF_ENDED = 15000, INPUT_MILLISECONDS = 250, ROWS_PER_PAGE = 50;
 const element = (id) => document.getElementById(id);
 // Airflow 3.1 does not encode the + of a run ID. It never stands for a space, which Airflow encodes as %20.
 const query = new URLSearchParams(location.search.replaceAll("+", "%2B"));
@@ -64,7 +64,8 @@ function select(key) {
 }
 
 function open(key) {
-  clear(jobs.find((job) => keyOf(job) === key) ?? { name: decodeURIComponent(key.split("/").pop()) }, close);
+  const name = jobs.find((job) => keyOf(job) === key)?.name || (instanceOf(key)?.task ?? decodeURIComponent(key.split("/").pop()));
+  clear({ name }, close);
   showRows(jobs, key, select);
   void loadDetails(key);
 }
@@ -77,6 +78,12 @@ function close() {
 }
 
 async function loadDetails(key) {
+  const recorded = instanceOf(key); // of a TrainJob that no cluster has: what its task has recorded
+  if (recorded) {
+    const task = await request(`task?${taskQuery(recorded)}`);
+    if (key === view.job) showTask(task, true);
+    return;
+  }
   const [detail, log] = await Promise.all([request(`trainjobs/${key}`), request(`trainjobs/${key}/log`)]);
   if (key !== view.job) return;
   show(detail, log, (job) => compare(job));
@@ -163,9 +170,11 @@ async function refreshNow() {
   }
 }
 
+const isOfEnded = () => ["ended", "deleted"].includes(view.state);
+
 async function refreshRepeatedly() {
   if (!document.hidden) await refreshNow();
-  setTimeout(refreshRepeatedly, REFRESH_MILLISECONDS);
+  setTimeout(refreshRepeatedly, isOfEnded() ? REFRESH_MILLISECONDS_OF_ENDED : REFRESH_MILLISECONDS);
 }
 
 /** Use Airflow's light or dark theme, or the system's if this page is not in Airflow's frame. */
