@@ -202,7 +202,7 @@ def test_the_first_request_reports_that_the_query_runs(client_of_team, jobs, mon
     record_case("page: first request after the start of the API server", "the page reports that the query runs")
 
 
-@pytest.mark.parametrize("end", ["", "/log"])
+@pytest.mark.parametrize("end", ["", "/log", "/log.txt"])
 def test_an_unreadable_trainjob_has_the_same_response_as_a_missing_one(client_of_team, jobs, record_case, end):
     absent = client_of_team("red", f"api/trainjobs/laptop/default/absent{end}")
     for name in ("dag_blue", "dag_unknown", "of_another_airflow"):
@@ -219,6 +219,7 @@ def test_an_unreadable_trainjob_has_the_same_response_as_a_missing_one(client_of
         "api/trainjobs",
         "api/trainjobs/laptop/default/x",
         "api/trainjobs/laptop/default/x/log",
+        "api/trainjobs/laptop/default/x/log.txt",
         "api/task?dag=dag_red&run=manual__1&task=train",
         "api/comparison?dag=dag_red&run=manual__1",
     ],
@@ -290,6 +291,14 @@ def test_the_log_has_lines_progress_and_a_curve_and_masks_airflows_secrets(clien
     assert (found["curve"], found["evaluation_points"]) == ("loss", [])
     assert (found["progress"]["step"], found["progress"]["total"], found["progress"]["percent"]) == (6, 12, 50.0)
     assert found["lines"][-1] == "[node-0] <script>alert(1)</script> password is ***"
+    without_lines = client_of_team("red", f"{path}?lines=false").json()
+    assert (without_lines["lines"], without_lines["points"]) == ([], found["points"])
+
+    file = client_of_team("red", f"{path}.txt")
+    assert file.text.splitlines() == found["lines"]
+    assert file.headers["Content-Type"].startswith("text/plain")
+    name = jobs["dag_red"].name
+    assert file.headers["Content-Disposition"] == f'attachment; filename="{name}.log"'
 
 
 def test_a_log_requires_the_permission_to_read_task_logs(client_of_team, jobs, monkeypatch, record_case):
@@ -305,7 +314,10 @@ def test_a_log_requires_the_permission_to_read_task_logs(client_of_team, jobs, m
     monkeypatch.setattr(manager, "is_authorized_dag", without_logs)
     path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
     assert client_of_team("red", path).json()["problem"] == ""
-    assert client_of_team("red", f"{path}/log").json() == {"problem": "You may not read the logs of the DAG dag_red."}
+    refused = "You may not read the logs of the DAG dag_red."
+    assert client_of_team("red", f"{path}/log").json() == {"problem": refused}
+    file = client_of_team("red", f"{path}/log.txt")
+    assert (file.status_code, file.json()) == (404, {"detail": refused})
     record_case("page: log without the permission to read task logs", "details without the log")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.integration.airflow.test_page_list import DAG, clusters, row, runs  #
 from tests.support.browser import MISSING, open_browser
 from tests.support.polling import wait_until
 from trainjob.errors import ClusterUnreachable
+from trainjob_airflow.plugins import api
 
 pytestmark = [
     pytest.mark.slow,
@@ -51,8 +53,18 @@ def chromium(url, tmp_path_factory):
         yield browser
 
 
+class Logs:
+    """Logs of the made-up TrainJobs; far-3 has no loss."""
+
+    def get(self, uid, cluster, namespace):
+        points = [] if uid == "far-3" else [(step, step / 10) for step in range(1, 6)]
+        lines = [f"[node-0] step {step} <b>loss</b> {value}" for step, value in points]
+        snapshot = {"lines": lines, "curve": "loss", "points": points, "evaluation_points": [], "progress": None}
+        return SimpleNamespace(snapshot=lambda pods: snapshot)
+
+
 @pytest.fixture
-def page(chromium, url, clusters):
+def page(chromium, url, clusters, monkeypatch):
     """Return a function that opens the page with a view in the address."""
     chromium.errors()
 
@@ -63,9 +75,13 @@ def page(chromium, url, clusters):
         wait_until(lambda: chromium.read_texts("#count") not in ([], [""]))
         return chromium
 
+    monkeypatch.setattr(api, "_LOG_TAILS", Logs())
     yield open_view
     # The made-up TrainJobs have no task instances.
     assert [error for error in chromium.errors() if "/api/task?" not in error["message"]] == []
+
+
+TAB_STOPS = "#rows [tabindex='0'], #rows a, #rows :is(button, input):not([tabindex='-1'])"
 
 
 def enter_frame(browser):
@@ -158,7 +174,7 @@ def test_the_arrow_keys_go_from_row_to_row_and_the_list_is_one_stop_of_tab(page)
 
     browser = page()
     wait_for_names(browser, "near-1", "near-2", "far-3")
-    assert browser.evaluate("document.querySelectorAll('#rows [tabindex=\"0\"], #rows a, #rows input').length") == 1
+    assert browser.evaluate(f"document.querySelectorAll({TAB_STOPS!r}).length") == 1
     browser.evaluate("document.querySelector('#rows button').focus()")
     for key, name in (
         (Keys.ARROW_DOWN, "near-2"),
@@ -197,3 +213,40 @@ def test_a_narrow_window_cuts_nothing_off(page, chromium, clusters, view):
         assert browser.evaluate("document.documentElement.scrollWidth") == width
     finally:
         chromium.run_command("Emulation.clearDeviceMetricsOverride")
+
+
+def test_the_losses_of_several_trainjobs_are_one_chart_in_the_address(page):
+    from selenium.webdriver.common.keys import Keys
+
+    browser = page()
+    wait_for_names(browser, "near-1", "near-2", "far-3")
+    browser.evaluate("document.querySelector('#rows button').focus()")
+    browser.driver.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+    browser.driver.switch_to.active_element.send_keys(Keys.SPACE)
+    wait_until(lambda: len(browser.find("#chart polyline")) == 1)
+    for key in ("near/ml/near-2", "far/ml/far-3"):
+        browser.click(f"#rows input[data-key='{key}']")
+    wait_until(lambda: len(browser.find("#chart li")) == 3)
+    assert len(browser.find("#chart polyline")) == 2
+    assert [text.splitlines()[:2] for text in browser.read_texts("#chart li")] == [
+        ["near-1", "0.5 at step 5"],
+        ["near-2", "0.5 at step 5"],
+        ["far-3", "no loss in the log"],
+    ]
+    assert read_hash(browser) == "#chart=near%2Fml%2Fnear-1%2Cnear%2Fml%2Fnear-2%2Cfar%2Fml%2Ffar-3"
+    browser.click("#chart li button")
+    wait_until(lambda: len(browser.find("#chart li")) == 2)
+    browser.evaluate("window.parent.history.back()")
+    wait_until(lambda: len(browser.find("#chart li")) == 3)
+
+
+def test_a_log_is_searched_and_downloaded(page):
+    browser = page("#job=near%2Fml%2Fnear-1")
+    wait_until(lambda: browser.read_texts("#detail pre"))
+    browser.find("#detail [type=search]")[0].send_keys("STEP 3 <b>")
+    assert browser.read_texts("#detail pre") == ["[node-0] step 3 <b>loss</b> 0.3\n"]
+    assert browser.read_texts("#detail mark") == ["step 3 <b>"]
+    assert browser.read_texts("#detail header.log [role=status]") == ["1 of the last 5 lines"]
+    link = browser.find("#detail a[download]")[0].get_attribute("href")
+    assert link.endswith("/trainjob/api/trainjobs/near/ml/near-1/log.txt")
+    assert browser.evaluate(f"fetch({link!r}).then(file => file.text())").count("\n") == 5

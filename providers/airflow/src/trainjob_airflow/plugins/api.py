@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 
 from trainjob.errors import TrainJobError
@@ -90,6 +90,7 @@ def make_app() -> FastAPI:
     app.get("/api/trainjobs")(list_trainjobs)
     app.get("/api/trainjobs/{connection}/{namespace}/{name}")(show_trainjob)
     app.get("/api/trainjobs/{connection}/{namespace}/{name}/log")(show_log)
+    app.get("/api/trainjobs/{connection}/{namespace}/{name}/log.txt")(download_log)
     app.get("/api/task")(show_task)
     app.get("/api/comparison")(show_comparison)
     app.mount("/", StaticFiles(directory=_ASSETS, html=True))
@@ -171,7 +172,13 @@ def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str)
     return {"problem": "", "trainjob": row, "pods": len(details.pods), **parts}
 
 
-def show_log(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:
+def show_log(
+    user: CurrentUser,
+    connection: str,
+    namespace: str,
+    name: str,
+    lines: Annotated[bool, Query(description="whether the lines are returned, too")] = True,
+) -> dict[str, Any]:
     """Return the last log lines, the progress and the curve of a TrainJob.
 
     The curve is that of the loss or the reward. The user must be allowed to read the log of its task.
@@ -184,7 +191,21 @@ def show_log(user: CurrentUser, connection: str, namespace: str, name: str) -> d
         return {"problem": f"You may not read the logs of the DAG {dag}."}
     log = _LOG_TAILS.get(details.row["uid"], details.cluster, namespace).snapshot(details.pods)
     # Values that Airflow knows as secrets are shown as ***, as in a task's log.
-    return {"problem": "", **log, "lines": [redact(line) for line in log["lines"]]}
+    return {"problem": "", **log, "lines": [redact(line) for line in log["lines"]] if lines else []}
+
+
+def download_log(user: CurrentUser, connection: str, namespace: str, name: str) -> Response:
+    """Return the last log lines of a TrainJob as a text file; see [show_log][].
+
+    Raises:
+        HTTPException: the TrainJob does not exist, or its log cannot be read by the user or at present.
+    """
+    log = show_log(user, connection, namespace, name)
+    if "lines" not in log:
+        raise HTTPException(404, log["problem"] or "The TrainJobs of this connection are being listed. Try again.")
+    text = "".join(f"{line}\n" for line in log["lines"])
+    headers = {"Content-Disposition": f'attachment; filename="{name}.log"'}
+    return PlainTextResponse(text, headers=headers)
 
 
 def show_task(user: CurrentUser, dag: str, run: str, task: str, index: int = -1) -> dict[str, Any]:

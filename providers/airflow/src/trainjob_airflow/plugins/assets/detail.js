@@ -2,6 +2,8 @@
 
 import { metricCurve } from "./curve.js";
 import { airflowLink, bar, duration, gpuHours, hours, make, phaseOf, runPath, short, span, table } from "./elements.js";
+import { showLog } from "./log.js";
+import { keyOf } from "./requests.js";
 import { attempts, failure, summary } from "./task.js";
 
 const panel = document.getElementById("detail");
@@ -128,21 +130,5 @@ export function show(detail, log, onCompare) {
   part("ranks", ...ranks(detail));
   part("events", ...events(detail));
   if (log.points?.length > 1) part("curve", ...curve(log));
-  if (!log.loading) showLog(log);
-}
-
-function showLog(log) {
-  const heading = make("h2", {}, "Log");
-  if (log.problem) {
-    part("log", heading, make("p", { class: "faint" }, log.problem));
-    return;
-  }
-  const before = panel.querySelector("pre");
-  const text = log.lines.join("\n");
-  if (before?.textContent === text) return;
-  const atEnd = !before || before.scrollTop + before.clientHeight >= before.scrollHeight - 8;
-  const lines = make("pre", { tabindex: 0 }, text);
-  const scrolled = before?.scrollTop ?? 0;
-  part("log", heading, lines);
-  lines.scrollTop = atEnd ? lines.scrollHeight : scrolled;
+  if (!log.loading) showLog(panel.querySelector("[data-part=log]"), log, keyOf(job));
 }

@@ -27,28 +27,32 @@ export function showHeads(sort = "", onSort) {
 /** Return the order after a click on a sorted column: the other direction, and then the order without a column. */
 const nextOrder = (name, descends, descendsFirst) => (descends === Boolean(descendsFirst) ? `${descends ? "" : "-"}${name}` : "");
 
-/** Show the rows; `onSelect` gets the key of a TrainJob. Returns sentences about phases that have changed. */
-export function showRows(jobs, selected, onSelect) {
-  const focused = rows.contains(document.activeElement) ? document.activeElement.dataset.key : "";
+/**
+ * Show the rows. `onSelect` gets the key of a TrainJob to open, `onChart` that of one to add to the chart or to remove. Returns
+ * sentences about phases that have changed.
+ */
+export function showRows(jobs, { selected, charted, onSelect, onChart }) {
+  const { activeElement } = document;
+  const focused = rows.contains(activeElement) ? activeElement.dataset.key : "", inChart = activeElement.type === "checkbox";
   const keys = jobs.map(keyOf);
   const reachable = [focused, selected, keys[0]].find((key) => keys.includes(key));
-  rows.replaceChildren(...jobs.map((job) => row(job, selected, reachable, onSelect)));
-  if (focused) buttonOf(focused)?.focus({ preventScroll: true });
+  rows.replaceChildren(...jobs.map((job) => row(job, { selected, charted, reachable, onSelect, onChart })));
+  if (focused) elementOf(focused, inChart ? "input" : "button.name")?.focus({ preventScroll: true });
   const changed = jobs.filter((job) => phases.has(keyOf(job)) && phases.get(keyOf(job)) !== job.phase);
   phases = new Map(jobs.map((job) => [keyOf(job), job.phase]));
   return changed.map((job) => `${job.name}: ${job.phase}`);
 }
 
-const buttonOf = (key) => [...rows.querySelectorAll("button.name")].find((button) => button.dataset.key === key);
+const elementOf = (key, selector) => [...rows.querySelectorAll(selector)].find((element) => element.dataset.key === key);
 
-function row(job, selected, reachable, onSelect) {
+function row(job, { selected, charted, reachable, onSelect, onChart }) {
   const progress = job.progress ?? {}, key = keyOf(job);
   const name = make("button", { class: "name", type: "button", "data-key": key, tabindex: key === reachable ? 0 : -1 }, job.name || "(no name recorded)");
   const task = `${job.dag}.${job.task}${job.index >= 0 ? `[${job.index}]` : ""}`;
   const age = job.last_seen ? `last seen ${span(job.last_seen)} ago` : "";
   const cells = [
     [phaseOf(job), note(job.deleted ? "deleted from the cluster" : age), note(job.reason)],
-    [name],
+    [job.deleted === undefined ? chartBox(job, key, charted, onChart) : "", name],
     [job.connection, note([job.namespace, job.queue && `queue ${job.queue}`].filter(Boolean).join(", "))],
     [task],
     [make("span", { title: job.run }, formatTime(job.run_date) || job.run), note(job.user && `by ${job.user}`)],
@@ -65,6 +69,15 @@ function row(job, selected, reachable, onSelect) {
   return line;
 }
 
+/** Return the box that adds a TrainJob to the chart. The arrow keys to the left and right go there and back. */
+function chartBox(job, key, charted, onChart) {
+  const box = make("input", { type: "checkbox", tabindex: -1, "data-key": key, "aria-label": `Chart ${job.name}`, title: "Show in the chart" });
+  box.checked = charted.includes(key);
+  box.addEventListener("click", (event) => event.stopPropagation());
+  box.addEventListener("change", () => onChart(key));
+  return box;
+}
+
 const note = (text) => (text ? make("small", {}, text) : "");
 
 /** Return a cell; the narrow layout shows its heading, and no cell without content. */
@@ -75,7 +88,9 @@ const cell = ([name, title], content) => {
 
 /** Move the focus from row to row with the arrow keys, Home and End; Enter opens a row because it is a button. */
 rows.addEventListener("keydown", (event) => {
-  const buttons = [...rows.querySelectorAll("button.name")], at = buttons.indexOf(document.activeElement);
+  const { key } = document.activeElement.dataset, sideways = { ArrowLeft: "input", ArrowRight: "button.name" }[event.key];
+  if (sideways) elementOf(key, sideways)?.focus();
+  const buttons = [...rows.querySelectorAll("button.name")], at = buttons.findIndex((button) => button.dataset.key === key);
   const next = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: buttons.length - 1 }[event.key];
   if (at < 0 || next === undefined || !buttons[next]) return;
   event.preventDefault();

@@ -1,6 +1,7 @@
 // The list of TrainJobs and the selection of one of them. Read-only; reloads every few seconds while the page is visible.
 
 import { onNavigation, readView, writeView } from "./address.js";
+import { MAX_CURVES, showChart } from "./chart.js";
 import { showComparison } from "./comparison.js";
 import { clear, show, showTask } from "./detail.js";
 import { createFilters, filterQuery, FILTERS, showChosen, showCounts } from "./filters.js";
@@ -51,8 +52,19 @@ function showPage(found) {
   element("next").disabled = last >= found.total;
   showCounts(found, view, scope);
   showHeads(view.sort, sortBy);
-  const changed = showRows(jobs, view.job, select);
+  const changed = showList();
   if (changed.length) element("changes").textContent = changed.join("; ");
+}
+
+const charted = () => (view.chart ? view.chart.split(",") : []);
+const showList = () => showRows(jobs, { selected: view.job, charted: charted(), onSelect: select, onChart: toggleCurve });
+
+/** Add a TrainJob to the chart, or remove it; without a key, remove all. */
+function toggleCurve(key) {
+  const before = charted(), others = before.filter((each) => each !== key);
+  const added = key && others.length === before.length ? [key] : [];
+  change({ chart: key ? [...others, ...added].slice(-MAX_CURVES).join(",") : "" });
+  showList();
 }
 
 /** Show a TrainJob that the user has selected. */
@@ -66,7 +78,7 @@ function select(key) {
 function open(key) {
   const name = jobs.find((job) => keyOf(job) === key)?.name || (instanceOf(key)?.task ?? decodeURIComponent(key.split("/").pop()));
   clear({ name }, close);
-  showRows(jobs, key, select);
+  showList();
   void loadDetails(key);
 }
 
@@ -126,8 +138,11 @@ async function refreshComparison() {
   if (compared !== view.compare) return;
   showProblems(found.problems ?? []);
   showLoading(found.loading ?? []);
-  showComparison(found, comparedScope(), { onSelect: select, onClose: () => change({ compare: "" }) });
+  showComparison(found, comparedScope(), { onSelect: select, onClose: () => change({ compare: "" }), onChart: chartAll });
 }
+
+/** Show the chart of the first TrainJobs of a comparison, above the list. */
+const chartAll = (keys) => change({ compare: "", chart: keys.slice(0, MAX_CURVES).join(",") });
 
 /** Show the comparison of the TrainJobs of a DAG run. */
 function compare({ dag, run }) {
@@ -148,6 +163,7 @@ async function refresh() {
   element("list").hidden = Boolean(view.compare);
   element("comparison").hidden = !view.compare;
   await (view.compare ? refreshComparison() : refreshList());
+  void showChart(charted(), toggleCurve).catch(showError);
   if (ofTask) deselectDeleted();
   if (first) {
     first = false;
@@ -162,11 +178,13 @@ async function refresh() {
   }
 }
 
+const showError = (error) => showProblems([error instanceof TypeError ? "Airflow's API server does not respond." : error.message]);
+
 async function refreshNow() {
   try {
     await refresh();
   } catch (error) {
-    showProblems([error instanceof TypeError ? "Airflow's API server does not respond." : error.message]);
+    showError(error);
   }
 }
 
