@@ -22,6 +22,8 @@ from tests.support.polling import wait_until
 from trainjob_airflow.plugins import task_records, xcom_objects
 from trainjob_airflow.plugins.xcom_objects import XComObject, XComObjects, describe_reference, find_object
 
+# Of universal_pathlib with Airflow 3.1, for any path.
+pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 BACKEND = "airflow.providers.common.io.xcom.backend.XComObjectStorageBackend"
 TUNE = ("sweeping", "r", "tune", 0)
 
