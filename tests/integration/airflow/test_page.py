@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -17,7 +18,7 @@ from tests.support.polling import wait_until
 from tests.support.postgresql import MISSING, find_programs
 from trainjob import CustomTrainerContainer, TrainJob
 from trainjob.lifecycle import RunKey, submit
-from trainjob_airflow.plugins import queries, shared_query
+from trainjob_airflow.plugins import api, queries, shared_query
 
 # The first two lead to one cluster. The third has no cluster, and the fourth does not exist.
 PAGE_CONNECTIONS = "laptop, laptop/elsewhere, nowhere, missing"
@@ -58,21 +59,24 @@ def app(environment, airflow, laptop):
     from airflow.models.dagbundle import DagBundleModel
     from airflow.models.team import Team
     from airflow.utils.session import create_session
+    from sqlalchemy import select
 
     extra = {"kube_config_path": str(laptop.kubeconfig), "namespace": "default", **LINK_TEMPLATES}
     nowhere = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}], "users": []}
     nowhere |= {"contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}
-    with create_session() as session:
+    with create_session() as session:  # another module of this session may have created some of the rows
         for name, settings in (("laptop", extra), ("nowhere", {"kube_config": nowhere, "namespace": "default"})):
-            password = "hunter2-hunter2"
-            session.add(Connection(name, "kubernetes", extra=json.dumps(settings), password=password))
+            if not session.scalar(select(Connection.id).where(Connection.conn_id == name)):
+                password = "hunter2-hunter2"
+                session.add(Connection(name, "kubernetes", extra=json.dumps(settings), password=password))
         for team in ("red", "blue"):
-            bundle = DagBundleModel(name=f"bundle_{team}")
-            with_id = {"id": uuid.uuid4()} if hasattr(Team, "id") else {}  # Airflow 3.1
-            bundle.teams = [Team(name=team, **with_id)]
+            bundle = session.get(DagBundleModel, f"bundle_{team}") or DagBundleModel(name=f"bundle_{team}")
+            if not bundle.teams:
+                with_id = {"id": uuid.uuid4()} if hasattr(Team, "id") else {}  # Airflow 3.1
+                bundle.teams = [session.scalar(select(Team).where(Team.name == team)) or Team(name=team, **with_id)]
             session.add(bundle)
             session.flush()
-            session.add(DagModel(dag_id=f"dag_{team}", bundle_name=f"bundle_{team}"))
+            session.merge(DagModel(dag_id=f"dag_{team}", bundle_name=f"bundle_{team}"))
     return create_app("core")
 
 
@@ -165,8 +169,8 @@ def test_pages_and_counts_include_only_trainjobs_of_readable_dags(client_of_team
         lambda: found if (found := client_of_team("red", "api/trainjobs?dag=dag_red").json())["trainjobs"] else None
     )
     assert ([row["name"] for row in shown["trainjobs"]], shown["total"]) == ([name], 1)
-    assert sum(shown["phases"].values()) == shown["dags"]["dag_red"] == 1
-    assert {"dag_blue", "dag_unknown"}.isdisjoint(shown["dags"])
+    assert sum(shown["counts"]["phase"].values()) == shown["counts"]["dag"]["dag_red"] == 1
+    assert {"dag_blue", "dag_unknown"}.isdisjoint(shown["counts"]["dag"])
     phase = shown["trainjobs"][0]["phase"]
     for query, total in ((f"phase={phase}", 1), ("phase=Failed", 0), (f"text={name.upper()}", 1), ("text=dag_blue", 0)):
         assert client_of_team("red", f"api/trainjobs?dag=dag_red&{query}").json()["total"] == total, query
@@ -178,7 +182,9 @@ def test_pages_and_counts_include_only_trainjobs_of_readable_dags(client_of_team
     assert [(page["total"], page["offset"]) for page in pages] == [(2, 0), (2, 1)]
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=201", "offset=-1", "limit=x"])
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=201", "offset=-1", "limit=x", "sort=secret", "sort=--name", "since=x"]
+)
 def test_a_page_outside_of_the_limits_is_refused(client_of_team, query):
     assert client_of_team("red", f"api/trainjobs?{query}").status_code == 422
 
@@ -196,7 +202,7 @@ def test_the_first_request_reports_that_the_query_runs(client_of_team, jobs, mon
     record_case("page: first request after the start of the API server", "the page reports that the query runs")
 
 
-@pytest.mark.parametrize("end", ["", "/log"])
+@pytest.mark.parametrize("end", ["", "/log", "/log.txt"])
 def test_an_unreadable_trainjob_has_the_same_response_as_a_missing_one(client_of_team, jobs, record_case, end):
     absent = client_of_team("red", f"api/trainjobs/laptop/default/absent{end}")
     for name in ("dag_blue", "dag_unknown", "of_another_airflow"):
@@ -213,6 +219,7 @@ def test_an_unreadable_trainjob_has_the_same_response_as_a_missing_one(client_of
         "api/trainjobs",
         "api/trainjobs/laptop/default/x",
         "api/trainjobs/laptop/default/x/log",
+        "api/trainjobs/laptop/default/x/log.txt",
         "api/task?dag=dag_red&run=manual__1&task=train",
         "api/comparison?dag=dag_red&run=manual__1",
     ],
@@ -284,6 +291,14 @@ def test_the_log_has_lines_progress_and_a_curve_and_masks_airflows_secrets(clien
     assert (found["curve"], found["evaluation_points"]) == ("loss", [])
     assert (found["progress"]["step"], found["progress"]["total"], found["progress"]["percent"]) == (6, 12, 50.0)
     assert found["lines"][-1] == "[node-0] <script>alert(1)</script> password is ***"
+    without_lines = client_of_team("red", f"{path}?lines=false").json()
+    assert (without_lines["lines"], without_lines["points"]) == ([], found["points"])
+
+    file = client_of_team("red", f"{path}.txt")
+    assert file.text.splitlines() == found["lines"]
+    assert file.headers["Content-Type"].startswith("text/plain")
+    name = jobs["dag_red"].name
+    assert file.headers["Content-Disposition"] == f'attachment; filename="{name}.log"'
 
 
 def test_a_log_requires_the_permission_to_read_task_logs(client_of_team, jobs, monkeypatch, record_case):
@@ -299,7 +314,10 @@ def test_a_log_requires_the_permission_to_read_task_logs(client_of_team, jobs, m
     monkeypatch.setattr(manager, "is_authorized_dag", without_logs)
     path = f"api/trainjobs/laptop/default/{jobs['dag_red'].name}"
     assert client_of_team("red", path).json()["problem"] == ""
-    assert client_of_team("red", f"{path}/log").json() == {"problem": "You may not read the logs of the DAG dag_red."}
+    refused = "You may not read the logs of the DAG dag_red."
+    assert client_of_team("red", f"{path}/log").json() == {"problem": refused}
+    file = client_of_team("red", f"{path}/log.txt")
+    assert (file.status_code, file.json()) == (404, {"detail": refused})
     record_case("page: log without the permission to read task logs", "details without the log")
 
 
@@ -331,7 +349,8 @@ def test_the_pages_files_allow_no_foreign_scripts(send_as, record_case):
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert "http" not in policy
-    scripts = ("page.js", "detail.js", "elements.js", "curve.js", "task.js", "comparison.js", "requests.js")
+    scripts = [path.name for path in (Path(api.__file__).parent / "assets").glob("*.js")]
+    assert "page.js" in scripts
     for name in ("", *scripts):
         text = send_as(None, name).text
         for foreign in ("innerHTML", "outerHTML", "insertAdjacentHTML", "eval(", "https://", "onclick="):

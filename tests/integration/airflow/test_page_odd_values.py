@@ -194,7 +194,7 @@ def test_an_xcom_is_data(get_as_admin, sweep_run, stored, key, value):
         assert "airflow.example_dags.tutorial" not in sys.modules
         assert "Connection object" not in json.dumps(shown)
         if str(value).startswith("s3://"):
-            assert dict(shown["summary"])["Not shown"] == f"{key}: another XCom backend stores it"
+            assert dict(shown["summary"])["Not shown"] == f"{key}: another XCom backend stores it ({value})"
     finally:
         stored(key, {})
 

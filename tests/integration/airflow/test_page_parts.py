@@ -17,10 +17,11 @@ from trainjob.client import LogLine
 from trainjob.errors import OutOfThreads
 from trainjob.lifecycle import run_key_of
 from trainjob.status import Progress
-from trainjob_airflow.plugins import api, log_tails, shared_query
+from trainjob_airflow.plugins import api, log_tails, shared_query, user_rows
 from trainjob_airflow.plugins.log_tails import LogTail, LogTails, MetricCurve
 from trainjob_airflow.plugins.rows import event_rows, job_row, rank_rows
 from trainjob_airflow.plugins.shared_query import QueryRunning, SharedQuery
+from trainjob_airflow.plugins.task_records import TaskXComs
 
 
 def test_the_plugin_imports_only_its_listeners():
@@ -128,6 +129,26 @@ def test_an_error_of_a_query_is_raised_until_the_next_query():
     assert shared.get() == 7
 
 
+def test_the_last_result_stays_while_queries_fail():
+    outcomes, now = [7, ValueError("no"), 8], [0.0]
+
+    def query():
+        found = outcomes.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    shared = SharedQuery(query, clock=lambda: now[0])
+    assert shared.last_result is None
+    assert shared.get() == 7
+    now[0] = 60.0
+    with pytest.raises(ValueError, match="no"):
+        shared.get()
+    assert shared.last_result == (7, 60.0)
+    now[0] = 70.0
+    assert (shared.get(), shared.last_result) == (8, (8, 0.0))
+
+
 def test_after_a_refused_thread_the_next_request_runs_the_query():
     now, results = [0.0], iter([1, 2])
     shared = SharedQuery(lambda: next(results), clock=lambda: now[0])
@@ -176,7 +197,7 @@ def test_the_progress_that_the_trainer_reports_is_shown_if_the_task_has_none():
     metadata = {"name": "tune", "namespace": "ml", "uid": "u"}
     job = {"metadata": metadata, "status": {"trainerStatus": {"progressPercentage": 49, "metrics": metrics}}}
     row = {**job_row(job, ("dag", "run", "task", -1), connection="c"), "newest": True}
-    shown = api._with_progress(row, {"phase": "Running", "step": None, "percent": None}, True)
+    shown = user_rows._with_progress(row, TaskXComs({"phase": "Running", "step": None, "percent": None}), True)
     assert "trainer_status" not in shown
     assert {name: shown["progress"][name] for name in ("phase", "step", "total", "percent")} == {
         "phase": "Running",
@@ -185,11 +206,12 @@ def test_the_progress_that_the_trainer_reports_is_shown_if_the_task_has_none():
         "percent": 50.0,
     }
     assert api._without_metrics(shown)["progress"]["metrics"] == {"reward": 0.5}
-    assert api._with_progress(row, {"step": 7, "percent": 70.0}, True)["progress"] == {"step": 7, "percent": 70.0}
-    assert api._with_progress(row, {}, False)["progress"] is None
+    known = {"step": 7, "percent": 70.0}
+    assert user_rows._with_progress(row, TaskXComs(known), True)["progress"] == known
+    assert user_rows._with_progress(row, TaskXComs(), False)["progress"] is None
     silent = {**row, "trainer_status": {}}
-    assert api._with_progress(silent, {"step": 7}, True)["progress"] == {"step": 7}
-    assert api._with_progress({**silent, "newest": False}, {"step": 7}, True)["progress"] is None
+    assert user_rows._with_progress(silent, TaskXComs({"step": 7}), True)["progress"] == {"step": 7}
+    assert user_rows._with_progress({**silent, "newest": False}, TaskXComs({"step": 7}), True)["progress"] is None
 
 
 def test_following_ends_for_a_log_without_requests(cluster):

@@ -1,4 +1,4 @@
-"""Tests of the parts of the page without I/O: pages of the list, comparison, and the view of a task instance."""
+"""Tests of the parts of the page without I/O: comparison, and the view of a task instance."""
 
 from __future__ import annotations
 
@@ -7,45 +7,7 @@ import math
 import pytest
 
 from trainjob_airflow.plugins.comparison import Trial, collect_metrics, compare, flatten_fields, get_better_direction
-from trainjob_airflow.plugins.job_list import select_page
 from trainjob_airflow.plugins.task_view import find_tracked_run, merge_attempts, select_failure, summarize
-
-
-def row(number, *, dag="d", phase="Running"):
-    finished = phase in ("Complete", "Failed")
-    texts = {"name": f"job-{number}", "dag": dag, "task": "train", "run": "manual__1", "queue": "", "phase": phase}
-    return {**texts, "created": f"2026-01-01T00:{number:02}:00Z", "finished": finished}
-
-
-def names(page):
-    return [each["name"] for each in page.rows]
-
-
-def test_a_page_has_active_trainjobs_first_and_the_newest_of_each_group_first():
-    rows = [row(1), row(2, phase="Complete"), row(3), row(4, phase="Failed")]
-    assert names(select_page(rows, limit=3)) == ["job-3", "job-1", "job-4"]
-    assert names(select_page(rows, limit=3, offset=3)) == ["job-2"]
-
-
-@pytest.mark.parametrize(("offset", "first", "shown"), [(0, 0, 2), (2, 2, 2), (4, 4, 1), (6, 4, 1), (1000, 4, 1)])
-def test_an_offset_behind_the_end_shows_the_last_page(offset, first, shown):
-    page = select_page([row(number) for number in range(5)], limit=2, offset=offset)
-    assert (page.offset, len(page.rows), page.total) == (first, shown, 5)
-
-
-def test_an_empty_list_has_an_empty_page():
-    page = select_page([], limit=2, offset=10)
-    assert (page.rows, page.total, page.offset, page.dags, page.phases) == ([], 0, 0, {}, {})
-
-
-def test_filters_limit_the_rows_and_the_counts_show_what_else_can_be_selected():
-    rows = [row(1, dag="a"), row(2, dag="a", phase="Failed"), row(3, dag="b"), row(4, dag="b", phase="Complete")]
-    page = select_page(rows, dag="a", phase="Failed", limit=10)
-    assert (names(page), page.total) == (["job-2"], 1)
-    assert page.dags == {"a": 2, "b": 2}
-    assert page.phases == {"Failed": 1, "Running": 1}  # of the selected DAG
-    assert names(select_page(rows, text="JOB-3 manual", limit=10)) == ["job-3"]
-    assert names(select_page(rows, text="job-3 complete", limit=10)) == []
 
 
 def trial(index, rate, metrics, operator="FineTuneOperator", phase="Complete", **config):

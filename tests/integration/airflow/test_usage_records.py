@@ -130,11 +130,12 @@ def test_the_progress_of_an_outcome_without_usage_has_none():
     ],
 )
 def test_the_page_shows_the_most_complete_usage(current, recorded, chosen):
-    from trainjob_airflow.plugins.api import _with_progress
+    from trainjob_airflow.plugins.task_records import TaskXComs
+    from trainjob_airflow.plugins.user_rows import _with_progress
 
     row = {"newest": True, "trainer_status": {}, "usage": current and current.to_dict()}
     progress = {"step": 1, **({"usage": recorded.to_dict()} if recorded else {})}
-    shown = _with_progress(row, progress, True)["usage"]
+    shown = _with_progress(row, TaskXComs(progress), True)["usage"]
     assert (shown and shown["pod_seconds"]) == chosen
 
 

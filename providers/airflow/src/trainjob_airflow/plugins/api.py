@@ -5,14 +5,14 @@ Every response has only data that its user may read.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Query, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 
 from trainjob.errors import TrainJobError
@@ -28,11 +28,23 @@ from trainjob_airflow.plugins.access import (
     list_usable_sources,
 )
 from trainjob_airflow.plugins.comparison import RENDERED_TRAINJOB, Trial, collect_metrics, compare
-from trainjob_airflow.plugins.job_list import select_page
-from trainjob_airflow.plugins.job_sources import JobSource, describe_problem
+from trainjob_airflow.plugins.history import HistoryScope
+from trainjob_airflow.plugins.job_list import (
+    PROGRESS_COLUMNS,
+    SORT_PATTERN,
+    FacetValues,
+    ListFilters,
+    cut_page,
+    format_time,
+    list_runs,
+    select_rows,
+    sort_rows,
+)
+from trainjob_airflow.plugins.job_sources import AWAY_ERRORS, JobSource, describe_problem
 from trainjob_airflow.plugins.log_tails import LogTails
 from trainjob_airflow.plugins.queries import JobDetails, details_query, list_query
 from trainjob_airflow.plugins.rows import get_instance_key
+from trainjob_airflow.plugins.run_records import add_run_fields
 from trainjob_airflow.plugins.shared_query import QueryRunning
 from trainjob_airflow.plugins.task_records import (
     InstanceRecord,
@@ -43,6 +55,7 @@ from trainjob_airflow.plugins.task_records import (
     read_xcoms,
 )
 from trainjob_airflow.plugins.task_view import find_tracked_run, merge_attempts, select_failure, summarize
+from trainjob_airflow.plugins.user_rows import add_progress, find_deleted_rows, find_rows, read_last_rows
 from trainjob_airflow.task_failure import FAILURE_KEY
 from trainjob_airflow.task_progress import PROGRESS_KEY
 from trainjob_airflow.version_compat import redact
@@ -59,6 +72,8 @@ _HEADERS = {
     "Cache-Control": "no-cache",
 }
 _MAX_PAGE_ROWS = 200
+_MAX_HIDDEN_LINES = 5
+_MAX_AGE_OF_HISTORY = timedelta(days=30)
 _MAX_AGE_AFTER_END = timedelta(days=1)
 _LOG_TAILS = LogTails()
 _NOT_FOUND_MESSAGE = "This TrainJob does not exist, or you may not read its DAG."
@@ -75,6 +90,7 @@ def make_app() -> FastAPI:
     app.get("/api/trainjobs")(list_trainjobs)
     app.get("/api/trainjobs/{connection}/{namespace}/{name}")(show_trainjob)
     app.get("/api/trainjobs/{connection}/{namespace}/{name}/log")(show_log)
+    app.get("/api/trainjobs/{connection}/{namespace}/{name}/log.txt")(download_log)
     app.get("/api/task")(show_task)
     app.get("/api/comparison")(show_comparison)
     app.mount("/", StaticFiles(directory=_ASSETS, html=True))
@@ -96,73 +112,54 @@ async def _report_error(request: Request, error: Exception) -> Response:  # noqa
     return JSONResponse({"detail": text}, 500, headers=_HEADERS)
 
 
-@dataclass(frozen=True)
-class _FoundRows:
-    """Rows of the job sources.
-
-    Attributes:
-        rows: rows of all TrainJobs of this Airflow. The user's permissions are not checked yet.
-        problems: sentences about failed queries.
-        loading: job sources whose first query has not ended.
-    """
-
-    rows: list[dict[str, Any]]
-    problems: list[str]
-    loading: list[str]
-
-
-def _find_rows(user: Any) -> _FoundRows:
-    """Return the rows of all job sources that may have TrainJobs of the user's teams."""
-    found = _FoundRows([], [], [])
-    for source in list_usable_sources(user):
-        try:
-            shown = list_query(source).get()
-        except QueryRunning:
-            found.loading.append(str(source))
-        except Exception as error:  # noqa: BLE001 - an error of one cluster must not hide the others
-            found.problems.append(describe_problem(source, error))
-        else:
-            found.rows.extend(filter_rows_of_team(shown.rows.values(), source.team))
-            found.problems.extend([shown.problem] if shown.problem else [])
-    return found
-
-
 def list_trainjobs(
     user: CurrentUser,
-    dag: str = "",
-    run: str = "",
+    chosen: Annotated[FacetValues, Depends()],
     task: str = "",
     index: Annotated[int | None, Query(description="map index")] = None,
-    phase: str = "",
     text: Annotated[str, Query(description="words that must occur in a row")] = "",
+    since: Annotated[datetime | None, Query(description="TrainJobs that had not ended before")] = None,
+    until: Annotated[datetime | None, Query(description="TrainJobs that were created before")] = None,
+    state: Annotated[str, Query(pattern="^(active|ended|deleted)?$", description="state of the TrainJobs")] = "",
+    sort: Annotated[str, Query(pattern=SORT_PATTERN, description="column; with - in descending order")] = "",
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=_MAX_PAGE_ROWS)] = 50,
 ) -> dict[str, Any]:
     """Return one page of the TrainJobs of the user's DAGs.
 
-    Active TrainJobs are included, and those that ended within a day; with `run`, also those that ended earlier. Active
-    ones come first, and the newest of each group first. The counts include no TrainJob of a DAG that the user may not
-    read.
+    Active TrainJobs are included, and those that ended within a day; with `run` or `since`, also those that ended
+    earlier. The state `ended` selects those that ended within 30 days, also those that were deleted from the cluster,
+    and `deleted` selects only the latter, which require the permission to read XComs. Without `sort`, active ones come
+    first, and the newest of each group first. The counts include no TrainJob of a DAG that the user may not read.
     """
-    found = _find_rows(user)
-    filters = {"run": run, "task": task, "index": index}
-    filters = {name: value for name, value in filters.items() if value not in ("", None)}
-    rows = [row for row in found.rows if all(row[name] == value for name, value in filters.items())]
-    if not run:
-        oldest = (datetime.now(timezone.utc) - _MAX_AGE_AFTER_END).strftime("%Y-%m-%dT%H:%M:%SZ")
-        rows = [row for row in rows if not row["ended"] or row["ended"] >= oldest]
+    found, now, has_ended = find_rows(user), datetime.now(timezone.utc), state in ("ended", "deleted")
+    rows = [row for row in found.rows if state in ("", "active" if not row["finished"] else "ended")]
+    oldest = since or (None if chosen.run else now - _MAX_AGE_AFTER_END)
+    if has_ended:
+        earliest = max(_to_utc(since), now - _MAX_AGE_OF_HISTORY) if since else now - _MAX_AGE_OF_HISTORY
+        oldest, scope = earliest, HistoryScope(earliest, until and _to_utc(until), chosen.dag, chosen.run, task)
+        rows += find_deleted_rows(user, found, scope)
+    rows = [row for row in rows if task in ("", row["task"]) and index in (None, row["index"])]
     allowed = filter_readable_dags(user, {row["dag"] for row in rows}, TASKS)
-    rows = [row for row in rows if row["dag"] in allowed]
-    page = select_page(rows, dag=dag, phase=phase, text=text, offset=offset, limit=limit)
+    rows = add_run_fields(row for row in rows if row["dag"] in allowed)
+    filters = ListFilters(asdict(chosen), text, format_time(oldest), format_time(until))
+    selection = select_rows(rows, filters)
+    by_progress = sort.removeprefix("-") in PROGRESS_COLUMNS
+    ordered = sort_rows(add_progress(user, selection.rows) if by_progress else selection.rows, sort)
+    first, page = cut_page(ordered, offset, limit)
     return {
-        "trainjobs": [_without_metrics(row) for row in _add_progress(user, page.rows)],
-        "total": page.total,
-        "offset": page.offset,
-        "dags": page.dags,
-        "phases": page.phases,
+        "trainjobs": [_without_metrics(row) for row in (page if by_progress else add_progress(user, page))],
+        "total": len(ordered),
+        "offset": first,
+        "counts": {**selection.counts, "run": {}},
+        "runs": list_runs(rows, chosen.dag, selection.counts["run"]) if chosen.dag else [],
         "problems": found.problems,
         "loading": found.loading,
     }
+
+
+def _to_utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:
@@ -170,12 +167,18 @@ def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str)
     details, other = _get_details(user, connection, namespace, name)
     if details is None:
         return other
-    [row] = _add_progress(user, [details.row])
+    [row] = add_progress(user, [details.row])
     parts = {"conditions": details.conditions, "ranks": details.ranks, "events": details.events}
     return {"problem": "", "trainjob": row, "pods": len(details.pods), **parts}
 
 
-def show_log(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:
+def show_log(
+    user: CurrentUser,
+    connection: str,
+    namespace: str,
+    name: str,
+    lines: Annotated[bool, Query(description="whether the lines are returned, too")] = True,
+) -> dict[str, Any]:
     """Return the last log lines, the progress and the curve of a TrainJob.
 
     The curve is that of the loss or the reward. The user must be allowed to read the log of its task.
@@ -188,7 +191,21 @@ def show_log(user: CurrentUser, connection: str, namespace: str, name: str) -> d
         return {"problem": f"You may not read the logs of the DAG {dag}."}
     log = _LOG_TAILS.get(details.row["uid"], details.cluster, namespace).snapshot(details.pods)
     # Values that Airflow knows as secrets are shown as ***, as in a task's log.
-    return {"problem": "", **log, "lines": [redact(line) for line in log["lines"]]}
+    return {"problem": "", **log, "lines": [redact(line) for line in log["lines"]] if lines else []}
+
+
+def download_log(user: CurrentUser, connection: str, namespace: str, name: str) -> Response:
+    """Return the last log lines of a TrainJob as a text file; see [show_log][].
+
+    Raises:
+        HTTPException: the TrainJob does not exist, or its log cannot be read by the user or at present.
+    """
+    log = show_log(user, connection, namespace, name)
+    if "lines" not in log:
+        raise HTTPException(404, log["problem"] or "The TrainJobs of this connection are being listed. Try again.")
+    text = "".join(f"{line}\n" for line in log["lines"])
+    headers = {"Content-Disposition": f'attachment; filename="{name}.log"'}
+    return PlainTextResponse(text, headers=headers)
 
 
 def show_task(user: CurrentUser, dag: str, run: str, task: str, index: int = -1) -> dict[str, Any]:
@@ -200,7 +217,7 @@ def show_task(user: CurrentUser, dag: str, run: str, task: str, index: int = -1)
     instance = (dag, run, task, index)
     if not filter_readable_dags(user, [dag], TASKS) or (record := read_instance(instance)) is None:
         raise HTTPException(404, _NO_TASK_MESSAGE)
-    found, sources = _find_rows(user), list_usable_sources(user)
+    found, sources = find_rows(user), list_usable_sources(user)
     attempts = merge_attempts(
         [row for row in found.rows if get_instance_key(row) == instance],
         read_recorded_attempts(instance),
@@ -248,7 +265,7 @@ def show_comparison(user: CurrentUser, dag: str, run: str, task: str = "") -> di
     """
     if not filter_readable_dags(user, [dag], TASKS):
         raise HTTPException(404, _NO_TASK_MESSAGE)
-    found = _find_rows(user)
+    found = find_rows(user)
     rows = {
         get_instance_key(row): row for row in found.rows if row["newest"] and (row["dag"], row["run"]) == (dag, run)
     }
@@ -258,7 +275,14 @@ def show_comparison(user: CurrentUser, dag: str, run: str, task: str = "") -> di
     xcoms = read_xcoms((record.key for record in known), (PROGRESS_KEY, _RESULT_KEY)) if may_read_xcoms else {}
     nothing = TaskXComs()
     trials = [_build_trial(each, rows.get(each.key), xcoms.get(each.key, nothing), may_read_xcoms) for each in known]
-    return {"problem": "", "loading": found.loading, "problems": found.problems, "groups": compare(trials)}
+    hidden = {
+        f"{record.key[2]}: {key} is not shown, because {why}"
+        for record in known
+        for key, why in xcoms.get(record.key, nothing).unreadable.items()
+        if key == PROGRESS_KEY
+    }
+    problems = [*found.problems, *redact(sorted(hidden)[:_MAX_HIDDEN_LINES])]
+    return {"problem": "", "loading": found.loading, "problems": problems, "groups": compare(trials)}
 
 
 def _build_trial(record: InstanceRecord, row: dict[str, Any] | None, xcoms: TaskXComs, may_read_xcoms: bool) -> Trial:
@@ -300,42 +324,26 @@ def _get_details(user: Any, connection: str, namespace: str, name: str) -> tuple
         except QueryRunning:
             return None, {"problem": "", "loading": [str(source)]}
         except TrainJobError as error:
-            return None, {"problem": describe_problem(source, error)}
+            known = _find_last_row(user, source, namespace, name) if isinstance(error, AWAY_ERRORS) else {}
+            return None, {"problem": describe_problem(source, error), **known}
         if details is None:
             return None, {"problem": "The TrainJob was deleted."}
         return replace(details, row={**details.row, "newest": row["newest"]}), {}
     raise HTTPException(404, _NOT_FOUND_MESSAGE)
 
 
-def _add_progress(user: Any, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows with the progress of their tasks.
+def _find_last_row(user: Any, source: JobSource, namespace: str, name: str) -> dict[str, Any]:
+    """Return the newest known row of a TrainJob as `trainjob`.
 
-    If a task has none, it is the progress that the trainer itself reports. Only the newest attempt of a task gets the
-    task's progress, because it is that of the newest attempt.
+    The result is empty if there is none, or if the user may not see it.
     """
-    rows = list(rows)
-    allowed = filter_readable_dags(user, {row["dag"] for row in rows}, XCOMS)
-    instances = [get_instance_key(row) for row in rows if row["newest"] and row["dag"] in allowed]
-    progress = {instance: xcoms.progress for instance, xcoms in read_xcoms(instances, [PROGRESS_KEY]).items()}
-    return [_with_progress(row, progress.get(get_instance_key(row), {}), row["dag"] in allowed) for row in rows]
-
-
-def _with_progress(row: dict[str, Any], task_progress: dict[str, Any], is_allowed: bool) -> dict[str, Any]:
-    """Return a row with `progress`: that of the task, or of the trainer if it has no step."""
-    shown = {name: value for name, value in row.items() if name != "trainer_status"}
-    known = task_progress if row["newest"] else {}
-    if is_allowed and not known.get("step"):
-        known = {**known, **row["trainer_status"]}
-    return {**shown, "progress": known or None, "usage": _choose_usage(row["usage"], known.get("usage"))}
-
-
-def _choose_usage(current: dict[str, Any] | None, recorded: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the usage of the pods that exist, unless the task has recorded a larger one.
-
-    The pods of a TrainJob that has ended may have been deleted.
-    """
-    known = [usage for usage in (current, recorded) if usage]
-    return max(known, key=lambda usage: (usage["complete"], usage["pod_seconds"]), default=None)
+    row = read_last_rows(source, has_failed=True).get(name)
+    if row is None or row["namespace"] != namespace or not filter_rows_of_team([row], source.team):
+        return {}
+    if not filter_readable_dags(user, [row["dag"]], TASKS):
+        return {}
+    [shown] = add_progress(user, [row])
+    return {"trainjob": shown}
 
 
 def _without_metrics(row: dict[str, Any]) -> dict[str, Any]:

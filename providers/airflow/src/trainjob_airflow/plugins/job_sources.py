@@ -37,6 +37,8 @@ _REASONS: Mapping[type[Exception], str] = {
     CredentialPluginRefused: "its kubeconfig runs a credential plugin, and page_credential_plugins is not set",
     NoClusterConfigured: "the connection does not exist, or it names no usable cluster",
 }
+AWAY_ERRORS = (ClusterUnreachable, InvalidResponse, ServerUnavailable)
+"""Errors of a cluster that may respond again, so that its TrainJobs are shown as they were."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ _MIN_TTL_SECONDS = 2.0
 _MAX_TTL_SECONDS = 15.0
 _MAX_WAIT_SECONDS = 3.0
 _SLOW_QUERY_SECONDS = 0.5
-_MAX_AGE_SECONDS = 30.0
+MAX_AGE_SECONDS = 30.0
+"""Age of a result from which it is outdated."""
 
 
 class QueryRunning(Exception):
@@ -48,6 +49,13 @@ class SharedQuery(Generic[T]):
         self._running: Future[T] | None = None
         self._latest: Future[T] | None = None
         self._started_at = self._expires_at = self._outdated_at = 0.0
+        self._newest: tuple[T, float] | None = None  # the newest result without an error, and its time
+
+    @property
+    def last_result(self) -> tuple[T, float] | None:
+        """Newest result that was no error, and its age in seconds; None if there was none."""
+        with self._lock:
+            return (self._newest[0], self._clock() - self._newest[1]) if self._newest else None
 
     def get(self) -> T:
         """Return the newest result, at most 2 s old if the query is fast.
@@ -75,14 +83,17 @@ class SharedQuery(Generic[T]):
         return latest.result()
 
     def _run(self, future: Future[T]) -> None:
+        newest = None
         try:
-            deliver = partial(future.set_result, self._query())
+            result = self._query()
+            newest, deliver = (result, self._clock()), partial(future.set_result, result)
         except Exception as error:  # noqa: BLE001 - get() raises it
             deliver = partial(future.set_exception, error)
         with self._lock:
             now = self._clock()
+            self._newest = newest or self._newest
             self._latest, self._running = future, None
             duration = now - self._started_at
             self._expires_at = now + min(_MAX_TTL_SECONDS, max(_MIN_TTL_SECONDS, 10 * duration))
-            self._outdated_at = now + _MAX_AGE_SECONDS if duration > _SLOW_QUERY_SECONDS else 0.0
+            self._outdated_at = now + MAX_AGE_SECONDS if duration > _SLOW_QUERY_SECONDS else 0.0
             deliver()

@@ -1,7 +1,8 @@
 """JSON values from Airflow's database, read as data and checked, because tasks choose them.
 
 Airflow's own readers of XComs are not used: they import and instantiate the class that a value names (Airflow 3.3,
-`XComModel.deserialize_value`), and a custom XCom backend runs its own code. The functions do no I/O.
+`XComModel.deserialize_value`), and a custom XCom backend runs its own code. `xcom_objects` reads the objects of
+Airflow's backend. The functions do no I/O.
 """
 
 from __future__ import annotations
@@ -55,6 +56,17 @@ def parse_xcom(text: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def parse_reference(text: str) -> str:
+    """Return the string that an XCom backend has stored for a value; empty for a value."""
+    try:
+        value = parse_stored(text)
+        if not isinstance(value, str):
+            return ""
+    except ValueError:
+        return ""
+    return "" if parse_xcom(text) is not None else value
 
 
 def select_progress(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from airflow.utils.session import create_session
 from sqlalchemy import Text, and_, cast, select
 
 from trainjob_airflow.operators.submission import STATE_STORE_KEY
-from trainjob_airflow.plugins.stored_json import parse_xcom, select_progress
+from trainjob_airflow.plugins.stored_json import parse_reference, parse_xcom, select_progress
+from trainjob_airflow.plugins.xcom_objects import XComObject, XComObjects, describe_reference, find_object
 from trainjob_airflow.task_progress import PROGRESS_KEY
 from trainjob_airflow.version_compat import get_task_state_store_model
 
@@ -24,6 +25,7 @@ InstanceKey = tuple[str, str, str, int]
 """DAG, run, task and map index of a task instance; the map index of a plain task is -1."""
 _XCOM_IDENTITY = (XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index)
 MAX_INSTANCES = 1000
+_OBJECTS = XComObjects()
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,24 @@ class TaskXComs:
     Attributes:
         progress: the XCom `progress`, only the fields with the right types.
         others: the other XComs by key, as far as they are dicts.
-        unreadable: keys of the XComs that are no dicts, for example because another XCom backend stores them.
+        unreadable: for each XCom that is stored elsewhere and not read, a text that says why, and where it is.
     """
 
     progress: dict[str, Any] = field(default_factory=dict)
     others: dict[str, dict[str, Any]] = field(default_factory=dict)
-    unreadable: list[str] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
 
-    def add(self, key: str, text: str) -> None:
-        """Add an XCom as Airflow's database has it."""
+    def add(self, key: str, text: str, problem: str = "") -> None:
+        """Add an XCom.
+
+        Args:
+            key: its key.
+            text: its value as JSON.
+            problem: why a value that is stored elsewhere can't be read; empty if the database has the value.
+        """
         value = parse_xcom(text)
         if value is None:
-            self.unreadable.append(key)
+            self.unreadable |= {key: problem} if problem else {}
         elif key == PROGRESS_KEY:
             self.progress = select_progress(value)
         else:
@@ -71,7 +79,10 @@ class TaskXComs:
 
 
 def read_xcoms(instances: Iterable[InstanceKey], keys: Collection[str]) -> dict[InstanceKey, TaskXComs]:
-    """Return the XComs of some task instances, as far as they exist."""
+    """Return the XComs of some task instances, as far as they exist.
+
+    A value that Airflow's `XComObjectStorageBackend` has written to an object store is read from there.
+    """
     wanted = set(instances)
     if not wanted:
         return {}
@@ -80,14 +91,27 @@ def read_xcoms(instances: Iterable[InstanceKey], keys: Collection[str]) -> dict[
     ]
     # As text: a driver that decodes JSON itself would raise an error for one value in place of all of them.
     value = cast(XComModel.value, Text).label("text")
-    statement = select(*_XCOM_IDENTITY, XComModel.key, value).where(XComModel.key.in_(keys), *filters)
+    columns = (*_XCOM_IDENTITY, XComModel.key, XComModel.timestamp, value)
+    statement = select(*columns).where(XComModel.key.in_(keys), *filters)
     with create_session() as session:
         rows = session.execute(statement).all()
     found: dict[InstanceKey, TaskXComs] = {}
+    elsewhere: list[tuple[InstanceKey, str, str, XComObject | None]] = []
     for row in rows:
         instance: InstanceKey = (row.dag_id, row.run_id, row.task_id, row.map_index)
-        if instance in wanted and row.text is not None:
+        if instance not in wanted or row.text is None:
+            continue
+        if reference := parse_reference(row.text):
+            location = find_object(reference, instance, str(row.timestamp))
+            elsewhere.append((instance, row.key, reference, location))
+        else:
             found.setdefault(instance, TaskXComs()).add(row.key, row.text)
+    texts = _OBJECTS.read({location for *_, location in elsewhere if location})
+    for instance, key, reference, location in elsewhere:
+        place = describe_reference(reference)
+        problem = f"it can't be read ({place})" if location else f"another XCom backend stores it ({place})"
+        text = texts.get(location, "") if location else ""
+        found.setdefault(instance, TaskXComs()).add(key, text, problem if place else "")
     return found
 
 

@@ -5,7 +5,8 @@ The functions do no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from trainjob_airflow.links.trainjob import TRACKED_RUN_LINK
@@ -13,7 +14,6 @@ from trainjob_airflow.plugins.stored_json import is_number
 
 _RESULT_FIELDS = ("location", "digest", "revision", "uri", "files", "bytes", "result")
 _MAX_TEXT_LENGTH = 300
-_MORE = ", "
 _FAILURE_TEXTS = ("kind", "reason", "trainjob", "uid")
 _PLACE = ("step", "rank", "exit_code")
 
@@ -55,7 +55,7 @@ def summarize(
     attempts: Iterable[Mapping[str, Any]],
     progress: Mapping[str, Any],
     result: Mapping[str, Any],
-    unreadable: Sequence[str] = (),
+    unreadable: Mapping[str, str] = MappingProxyType({}),
 ) -> list[tuple[str, str]]:
     """Return the summary of a task instance as names and texts.
 
@@ -65,7 +65,7 @@ def summarize(
         attempts: see [merge_attempts][].
         progress: its XCom `progress`; empty if it has none.
         result: its XCom `return_value`; empty if it has none.
-        unreadable: keys of its XComs that are not in Airflow's database.
+        unreadable: for each XCom that is not shown, a text that says why.
     """
     newest = next(iter(attempts), None)
     metrics = progress.get("metrics")
@@ -74,7 +74,7 @@ def summarize(
         ("TrainJob", f"{newest['namespace']}/{newest['name']}, attempt {newest['attempt']}" if newest else ""),
         ("Phase", str((newest or {}).get("phase") or progress.get("phase") or "")),
         ("Reason", str(progress.get("reason") or "")),
-        ("Not shown", f"{_MORE.join(unreadable)}: another XCom backend stores it" if unreadable else ""),
+        *(("Not shown", f"{key}: {problem}") for key, problem in unreadable.items()),
         ("Seconds", _format(result.get("seconds"))),
         ("Step", f"{progress['step']} of {progress.get('total') or '?'}" if progress.get("step") else ""),
         ("Loss", _format(progress.get("loss"))),

@@ -6,10 +6,10 @@ import { keyOf } from "./requests.js";
 const section = document.getElementById("comparison");
 let sorting = { column: "", ascending: true }, shown = null, actions = null;
 
-/** Show the comparison of a DAG run; `onSelect` gets the key of a TrainJob, `onClose` returns to the list. */
-export function showComparison(found, scope, { onSelect, onClose }) {
+/** Show the comparison of a DAG run; `onSelect` gets the key of a TrainJob, `onClose` returns to the list, `onChart` gets keys. */
+export function showComparison(found, scope, { onSelect, onClose, onChart }) {
   shown = { found, scope };
-  actions = { onSelect, onClose };
+  actions = { onSelect, onClose, onChart };
   render();
 }
 
@@ -38,8 +38,11 @@ function groupParts(group) {
   const rows = sorted ? [...group.rows].sort((one, other) => compareValues(sorted.order(one), sorted.order(other))) : group.rows;
   const body = rows.map((row) => make("tr", {}, ...columns.map((column, at) => make("td", {}, at === 0 ? taskOf(row, column.value(row)) : column.value(row)))));
   const unknown = group.metrics.some((metric) => !metric.better) ? " Metrics without a mark have no known direction." : "";
+  const keys = rows.filter((row) => row.job).map((row) => keyOf(row.job));
+  const chart = make("button", { type: "button" }, "Chart");
+  chart.addEventListener("click", () => actions.onChart(keys));
   return [
-    make("h2", {}, `${group.operator}: ${group.rows.length} tasks`),
+    make("header", {}, make("h2", {}, `${group.operator}: ${group.rows.length} tasks`), ...(keys.length ? [chart] : [])),
     make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...columns.map(head))), make("tbody", {}, ...body))),
     make("p", { class: "faint" }, `★ marks the best value of a metric.${unknown}`),
   ];

@@ -2,6 +2,8 @@
 
 import { metricCurve } from "./curve.js";
 import { airflowLink, bar, duration, gpuHours, hours, make, phaseOf, runPath, short, span, table } from "./elements.js";
+import { showLog } from "./log.js";
+import { keyOf } from "./requests.js";
 import { attempts, failure, summary } from "./task.js";
 
 const panel = document.getElementById("detail");
@@ -12,11 +14,17 @@ function part(name, ...children) {
 }
 
 /** Empty the panel for a newly selected TrainJob, or hide it if none is selected. */
-export function clear(job) {
+export function clear(job, onClose) {
   panel.hidden = !job;
   document.querySelector("main").classList.toggle("split", Boolean(job));
-  panel.replaceChildren(...(job ? parts.map((name) => make("div", { "data-part": name })) : []));
+  panel.replaceChildren(...(job ? [closeButton(onClose), ...parts.map((name) => make("div", { "data-part": name }))] : []));
   if (job) part("head", make("h1", {}, job.name));
+}
+
+function closeButton(onClose) {
+  const button = make("button", { type: "button", class: "close", "aria-label": "Close the details" }, "×");
+  button.addEventListener("click", onClose);
+  return button;
 }
 
 const taskPath = (job) => `${runPath(job)}/tasks/${encodeURIComponent(job.task)}${job.index >= 0 ? `/mapped/${job.index}` : ""}`;
@@ -27,6 +35,7 @@ function facts(job, progress, onCompare) {
     ["Task", airflowLink(taskPath(job), `${job.dag}.${job.task}${job.index >= 0 ? `[${job.index}]` : ""}`)],
     ["DAG run", make("span", {}, airflowLink(runPath(job), job.run), " ", compareButton(job, onCompare))],
     ["TrainJob", `${job.namespace}/${job.name}, attempt ${job.attempt}`],
+    ["Cluster", job.connection],
     ["Queue", job.queue],
     ["Step", job.step],
     ["Reason", job.reason],
@@ -108,32 +117,18 @@ export function show(detail, log, onCompare) {
     part("facts", make("p", { class: "faint" }, "Loading …"));
     return;
   }
+  const job = detail.trainjob;
   if (detail.problem) {
-    part("facts", make("p", { class: "bad" }, detail.problem));
+    const seen = job ? [make("p", { class: "faint" }, `Last seen ${span(job.last_seen)} ago:`), phaseOf(job), facts(job, job.progress, onCompare)] : [];
+    part("facts", make("p", { class: "bad" }, detail.problem), ...seen);
     return;
   }
-  const job = detail.trainjob, progress = log.progress ?? job.progress;
+  const progress = log.progress ?? job.progress;
   part("head", make("header", {}, make("h1", {}, job.name), phaseOf(job)), bar(job.phase === "Complete" ? 100 : progress?.percent));
   part("facts", facts(job, progress, onCompare));
   part("metrics", ...metrics(progress));
   part("ranks", ...ranks(detail));
   part("events", ...events(detail));
   if (log.points?.length > 1) part("curve", ...curve(log));
-  if (!log.loading) showLog(log);
-}
-
-function showLog(log) {
-  const heading = make("h2", {}, "Log");
-  if (log.problem) {
-    part("log", heading, make("p", { class: "faint" }, log.problem));
-    return;
-  }
-  const before = panel.querySelector("pre");
-  const text = log.lines.join("\n");
-  if (before?.textContent === text) return;
-  const atEnd = !before || before.scrollTop + before.clientHeight >= before.scrollHeight - 8;
-  const lines = make("pre", { tabindex: 0 }, text);
-  const scrolled = before?.scrollTop ?? 0;
-  part("log", heading, lines);
-  lines.scrollTop = atEnd ? lines.scrollHeight : scrolled;
+  if (!log.loading) showLog(panel.querySelector("[data-part=log]"), log, keyOf(job));
 }

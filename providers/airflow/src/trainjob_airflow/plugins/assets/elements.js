@@ -69,6 +69,9 @@ function linkOutside(address, text, attributes) {
 /** Return a link to one of Airflow's own pages. */
 export const airflowLink = (path, text) => linkOutside(new URL(`../${path}`, document.baseURI).href, text, {});
 
+/** Return a link that downloads a file of this page. */
+export const downloadLink = (path, text) => linkOutside(new URL(path, document.baseURI).href, text, { download: "" });
+
 /** Return a link to a dashboard in a new tab; the plain text if the address is not http or https. */
 export function externalLink(address, text) {
   const isWeb = URL.canParse(address) && /^https?:$/.test(new URL(address).protocol);

@@ -1,168 +1,198 @@
 // The list of TrainJobs and the selection of one of them. Read-only; reloads every few seconds while the page is visible.
 
+import { onNavigation, readView, writeView } from "./address.js";
+import { MAX_CURVES, showChart } from "./chart.js";
 import { showComparison } from "./comparison.js";
 import { clear, show, showTask } from "./detail.js";
-import { bar, gpuHours, make, phaseOf, short, span } from "./elements.js";
-import { keyOf, request, taskQuery } from "./requests.js";
+import { createFilters, filterQuery, FILTERS, showChosen, showCounts } from "./filters.js";
+import { showHeads, showRows } from "./list.js";
+import { instanceOf, keyOf, request, taskQuery } from "./requests.js";
 
-const REFRESH_MILLISECONDS = 2500, INPUT_MILLISECONDS = 250, ROWS_PER_PAGE = 50;
+const REFRESH_MILLISECONDS = 2500, REFRESH_MILLISECONDS_OF_ENDED = 15000, INPUT_MILLISECONDS = 250, ROWS_PER_PAGE = 50;
 const element = (id) => document.getElementById(id);
-const list = element("rows");
 // Airflow 3.1 does not encode the + of a run ID. It never stands for a space, which Airflow encodes as %20.
 const query = new URLSearchParams(location.search.replaceAll("+", "%2B"));
-// Airflow does not replace {MAP_INDEX} for a task that is not mapped.
-const filters = new URLSearchParams([...query].filter(([name, value]) => (name === "index" ? /^\d+$/.test(value) : value)));
-const ofTask = filters.has("task"); // the tab of a task instance
-let jobs = [], selected = location.hash.slice(1), first = true, offset = 0, listRequests = 0;
-let compared = null; // the DAG run that is compared; null while the list is shown
+// The filters of Airflow's tab. Airflow does not replace {MAP_INDEX} for a task that is not mapped.
+const scope = new URLSearchParams([...query].filter(([name, value]) => (name === "index" ? /^\d+$/.test(value) : value)));
+const ofTask = scope.has("task"); // the tab of a task instance
+let view = readView(); // filters, order, page and selection, as in the address
+let jobs = [], first = true, listRequests = 0;
 
 function showText(id, lines) {
-  element(id).hidden = !lines.length;
-  element(id).textContent = lines.join("\n");
+  const text = lines.join("\n");
+  element(id).hidden = !text;
+  if (element(id).textContent !== text) element(id).textContent = text;
 }
 
 const showProblems = (problems) => showText("problems", problems);
 const showLoading = (sources) => showText("loading", sources.map((source) => `The TrainJobs of connection ${source} are being listed …`));
 
-function row(job) {
-  const progress = job.progress ?? {};
-  const name = make("button", { class: "name", type: "button" }, job.name);
-  const task = `${job.dag}.${job.task}${job.index >= 0 ? `[${job.index}]` : ""}`;
-  const line = make("tr", { class: keyOf(job) === selected ? "selected" : "" },
-    make("td", {}, phaseOf(job), make("small", {}, job.reason)),
-    make("td", {}, name, make("small", {}, [job.namespace, job.queue].filter(Boolean).join(", queue "))),
-    make("td", {}, task, make("small", {}, job.run)),
-    make("td", {}, bar(job.phase === "Complete" ? 100 : progress.percent), make("small", {}, progress.step ? `${progress.step} / ${progress.total ?? "?"}` : "")),
-    make("td", {}, progress.metrics?.reward === undefined ? short(progress.loss) : `reward ${short(progress.metrics.reward)}`),
-    make("td", {}, span(job.created, job.ended), make("small", {}, gpuHours(job.usage))));
-  line.addEventListener("click", () => select(keyOf(job)));
-  return line;
+/** Change the view and its address, and load what it shows. With `replace`, Back skips the view before. */
+function change(changes, replace = false) {
+  view = { ...view, ...changes };
+  writeView(view, replace);
+  void refreshNow();
 }
 
-function showRows() {
-  const focused = list.contains(document.activeElement) ? document.activeElement.textContent : null;
-  list.replaceChildren(...jobs.map(row));
-  if (focused) [...list.querySelectorAll("button")].find((button) => button.textContent === focused)?.focus();
+function sortBy(sort) {
+  change({ sort, page: "" });
+  showHeads(sort, sortBy);
 }
 
-/** Show the counts of a list: of all TrainJobs that match, and of each DAG and phase that the user can select. */
-function showCounts(found) {
-  const isFiltered = ["dag", "phase", "filter"].some((id) => element(id).value);
-  const none = isFiltered ? "No TrainJob matches" : filters.size ? "No TrainJobs yet" : "No active TrainJobs, and none that ended within a day";
+/** Show the page of the list and its count. */
+function showPage(found) {
+  const isFiltered = FILTERS.some((name) => view[name]);
+  const none = isFiltered ? "No TrainJob matches" : scope.size ? "No TrainJobs yet" : "No active TrainJobs, and none that ended within a day";
   const last = found.offset + found.trainjobs.length;
-  element("count").textContent = found.total ? `${found.offset + 1} to ${last} of ${found.total}` : found.loading.length ? "" : none;
+  const count = found.total ? `${found.offset + 1} to ${last} of ${found.total}` : found.loading.length ? "" : none;
+  if (element("count").textContent !== count) element("count").textContent = count;
   element("pages").hidden = found.total <= ROWS_PER_PAGE;
   element("page").textContent = `Page ${found.offset / ROWS_PER_PAGE + 1} of ${Math.max(1, Math.ceil(found.total / ROWS_PER_PAGE))}`;
   element("previous").disabled = found.offset === 0;
   element("next").disabled = last >= found.total;
-  showOptions(element("dag"), "All DAGs", found.dags);
-  showOptions(element("phase"), "All phases", found.phases);
+  showCounts(found, view, scope);
+  showHeads(view.sort, sortBy);
+  const changed = showList();
+  if (changed.length) element("changes").textContent = changed.join("; ");
 }
 
-/** Replace the options of a selection if they have changed; a replaced list closes while the user selects. */
-function showOptions(select, all, counts) {
-  const chosen = select.value;
-  const names = Object.keys(counts);
-  if (chosen && !names.includes(chosen)) names.push(chosen);
-  const texts = names.map((name) => `${name} (${counts[name] ?? 0})`);
-  if ([...select.options].slice(1).map((option) => option.textContent).join("\n") === texts.join("\n") && select.options.length) return;
-  select.replaceChildren(make("option", { value: "" }, all), ...names.map((name, at) => make("option", { value: name }, texts[at])));
-  select.value = chosen;
+const charted = () => (view.chart ? view.chart.split(",") : []);
+const showList = () => showRows(jobs, { selected: view.job, charted: charted(), onSelect: select, onChart: toggleCurve });
+
+/** Add a TrainJob to the chart, or remove it; without a key, remove all. */
+function toggleCurve(key) {
+  const before = charted(), others = before.filter((each) => each !== key);
+  const added = key && others.length === before.length ? [key] : [];
+  change({ chart: key ? [...others, ...added].slice(-MAX_CURVES).join(",") : "" });
+  showList();
 }
 
+/** Show a TrainJob that the user has selected. */
 function select(key) {
-  selected = key;
-  history.replaceState(null, "", `#${key}`);
-  clear(jobs.find((job) => keyOf(job) === key) ?? { name: decodeURIComponent(key.split("/").pop()) });
-  showRows();
+  view = { ...view, job: key };
+  writeView(view);
+  open(key);
+  if (!matchMedia("(min-width: 1100px)").matches) element("detail").scrollIntoView();
+}
+
+function open(key) {
+  const name = jobs.find((job) => keyOf(job) === key)?.name || (instanceOf(key)?.task ?? decodeURIComponent(key.split("/").pop()));
+  clear({ name }, close);
+  showList();
   void loadDetails(key);
 }
 
+/** Hide the details, and return the focus to the list. */
+function close() {
+  clear(null);
+  change({ job: "" });
+  document.querySelector("#rows button[tabindex='0']")?.focus();
+}
+
 async function loadDetails(key) {
+  const recorded = instanceOf(key); // of a TrainJob that no cluster has: what its task has recorded
+  if (recorded) {
+    const task = await request(`task?${taskQuery(recorded)}`);
+    if (key === view.job) showTask(task, true);
+    return;
+  }
   const [detail, log] = await Promise.all([request(`trainjobs/${key}`), request(`trainjobs/${key}/log`)]);
-  if (key !== selected) return;
-  show(detail, log, openComparison);
+  if (key !== view.job) return;
+  show(detail, log, (job) => compare(job));
   const job = detail.trainjob ?? jobs.find((each) => keyOf(each) === key);
   const task = job && await request(`task?${taskQuery(job)}`);
-  if (task && key === selected) showTask(task, ofTask);
+  if (task && key === view.job) showTask(task, ofTask);
 }
 
 /** Show the task instance of the tab if none of its TrainJobs exists. Other tasks have only a state. */
 async function loadTask() {
-  const task = await request(`task?${filters}`);
-  if (selected || task.problem || (task.summary.length < 2 && !task.failure)) return;
-  if (document.querySelector("#detail [data-part=summary]") === null) clear({ name: filters.get("task") });
+  const task = await request(`task?${scope}`);
+  if (view.job || task.problem || (task.summary.length < 2 && !task.failure)) return;
+  if (document.querySelector("#detail [data-part=summary]") === null) clear({ name: scope.get("task") }, close);
   showTask(task, true);
 }
 
 async function refreshList() {
-  const number = ++listRequests, sent = new URLSearchParams(filters);
-  for (const [name, id] of [["dag", "dag"], ["phase", "phase"], ["text", "filter"]]) if (element(id).value) sent.set(name, element(id).value);
-  sent.set("offset", offset);
+  const number = ++listRequests, sent = filterQuery(view);
+  for (const [name, value] of scope) sent.set(name, value);
+  if (view.sort) sent.set("sort", view.sort);
+  sent.set("offset", Math.max(0, (Number(view.page) || 1) - 1) * ROWS_PER_PAGE);
   sent.set("limit", ROWS_PER_PAGE);
   const found = await request(`trainjobs?${sent}`);
   if (number !== listRequests) return; // the user has selected another page or filter meanwhile
-  ({ trainjobs: jobs, offset } = found);
+  jobs = found.trainjobs;
   showProblems(found.problems);
   showLoading(found.loading);
-  showRows();
-  showCounts(found);
+  showPage(found);
+}
+
+/** Return the DAG run or the task that the view compares; null if the view is the list. */
+function comparedScope() {
+  if (!view.compare) return null;
+  const [dag, run, task = ""] = view.compare.split("/").map(decodeURIComponent);
+  return { dag, run, task };
 }
 
 async function refreshComparison() {
-  const scope = compared, found = await request(`comparison?${taskQuery(scope)}`);
-  if (scope !== compared) return;
+  const compared = view.compare, found = await request(`comparison?${taskQuery(comparedScope())}`);
+  if (compared !== view.compare) return;
   showProblems(found.problems ?? []);
   showLoading(found.loading ?? []);
-  showComparison(found, scope, { onSelect: select, onClose: () => openComparison(null) });
+  showComparison(found, comparedScope(), { onSelect: select, onClose: () => change({ compare: "" }), onChart: chartAll });
 }
 
-/** Show the comparison of a DAG run, or the list if it is null. */
-function openComparison(scope) {
+/** Show the chart of the first TrainJobs of a comparison, above the list. */
+const chartAll = (keys) => change({ compare: "", chart: keys.slice(0, MAX_CURVES).join(",") });
+
+/** Show the comparison of the TrainJobs of a DAG run. */
+function compare({ dag, run }) {
   // The tab of a mapped task instance compares only the instances of its task.
-  compared = scope && { dag: scope.dag, run: scope.run, task: filters.has("index") ? filters.get("task") : "" };
-  element("list").hidden = Boolean(scope);
-  element("comparison").hidden = !scope;
-  void refreshNow();
+  const task = scope.has("index") ? [scope.get("task")] : [];
+  change({ compare: [dag, run, ...task].map(encodeURIComponent).join("/") });
 }
 
 /** Show the task instance of the tab without a TrainJob if the selected one was deleted. */
 function deselectDeleted() {
-  if (!selected || compared || jobs.some((job) => keyOf(job) === selected)) return;
-  selected = "";
-  clear({ name: filters.get("task") });
+  if (!view.job || view.compare || jobs.some((job) => keyOf(job) === view.job)) return;
+  view = { ...view, job: "" };
+  writeView(view, true);
+  clear({ name: scope.get("task") }, close);
 }
 
 async function refresh() {
-  await (compared ? refreshComparison() : refreshList());
+  element("list").hidden = Boolean(view.compare);
+  element("comparison").hidden = !view.compare;
+  await (view.compare ? refreshComparison() : refreshList());
+  void showChart(charted(), toggleCurve).catch(showError);
   if (ofTask) deselectDeleted();
   if (first) {
     first = false;
-    if (!selected && ofTask && jobs.length) selected = keyOf(jobs[0]);
-    if (selected) select(selected);
-  } else if (selected) await loadDetails(selected);
-  if (ofTask && !selected) {
-    if (jobs.length) select(keyOf(jobs[0]));
-    else await loadTask();
+    if (!view.job && ofTask && jobs.length) view.job = keyOf(jobs[0]);
+    if (view.job) open(view.job);
+  } else if (view.job) await loadDetails(view.job);
+  if (ofTask && !view.job) {
+    if (jobs.length) {
+      view.job = keyOf(jobs[0]);
+      open(view.job);
+    } else await loadTask();
   }
 }
+
+const showError = (error) => showProblems([error instanceof TypeError ? "Airflow's API server does not respond." : error.message]);
 
 async function refreshNow() {
   try {
     await refresh();
   } catch (error) {
-    showProblems([error instanceof TypeError ? "Airflow's API server does not respond." : error.message]);
+    showError(error);
   }
 }
 
+const isOfEnded = () => ["ended", "deleted"].includes(view.state);
+
 async function refreshRepeatedly() {
   if (!document.hidden) await refreshNow();
-  setTimeout(refreshRepeatedly, REFRESH_MILLISECONDS);
-}
-
-function goTo(newOffset) {
-  offset = newOffset;
-  void refreshNow();
+  setTimeout(refreshRepeatedly, isOfEnded() ? REFRESH_MILLISECONDS_OF_ENDED : REFRESH_MILLISECONDS);
 }
 
 /** Use Airflow's light or dark theme, or the system's if this page is not in Airflow's frame. */
@@ -176,15 +206,30 @@ function followTheme() {
 }
 
 followTheme();
+writeView(view, true);
 let typing;
-element("filter").addEventListener("input", () => {
+createFilters((changes, isTyping) => {
   clearTimeout(typing);
-  typing = setTimeout(() => goTo(0), INPUT_MILLISECONDS);
+  const apply = () => {
+    change({ ...changes, page: "" }, isTyping && Boolean(view.text));
+    showChosen(view);
+  };
+  if (isTyping) typing = setTimeout(apply, INPUT_MILLISECONDS);
+  else apply();
 });
-for (const id of ["dag", "phase"]) element(id).addEventListener("change", () => goTo(0));
-element("previous").addEventListener("click", () => goTo(Math.max(0, offset - ROWS_PER_PAGE)));
-element("next").addEventListener("click", () => goTo(offset + ROWS_PER_PAGE));
-element("dag").hidden = filters.has("dag");
-element("compare").hidden = !(filters.has("dag") && filters.has("run"));
-element("compare").addEventListener("click", () => openComparison(Object.fromEntries(filters)));
+showChosen(view);
+onNavigation(() => {
+  const before = view.job;
+  view = readView();
+  writeView(view, true);
+  showChosen(view);
+  if (view.job && view.job !== before) open(view.job);
+  else if (!view.job) clear(null);
+  void refreshNow();
+});
+const goTo = (step) => change({ page: String(Math.max(1, (Number(view.page) || 1) + step)) });
+element("previous").addEventListener("click", () => goTo(-1));
+element("next").addEventListener("click", () => goTo(1));
+element("compare").hidden = !(scope.has("dag") && scope.has("run"));
+element("compare").addEventListener("click", () => compare(Object.fromEntries(scope)));
 void refreshRepeatedly();

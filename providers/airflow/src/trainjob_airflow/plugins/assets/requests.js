@@ -8,8 +8,14 @@ export async function request(path) {
   return response.ok ? response.json() : { problem: (await response.json()).detail };
 }
 
-/** Return the path of a TrainJob in the API. */
-export const keyOf = (job) => [job.connection, job.namespace, job.name].map(encodeURIComponent).join("/");
+/** Return the path of a TrainJob in the API; of one that no cluster has, the four parts of its task instance. */
+export const keyOf = (job) => (job.deleted === undefined ? [job.connection, job.namespace, job.name] : [job.dag, job.run, job.task, job.index]).map(encodeURIComponent).join("/");
+
+/** Return the task instance of the key of a TrainJob that no cluster has; null for any other key. */
+export function instanceOf(key) {
+  const [dag, run, task, index] = key.split("/").map(decodeURIComponent);
+  return index === undefined ? null : { dag, run, task, index: Number(index) };
+}
 
 /** Return the query that selects a task instance, or a DAG run if the task is empty. */
 export function taskQuery({ dag, run, task, index }) {
