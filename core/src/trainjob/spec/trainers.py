@@ -14,7 +14,6 @@ from trainjob.spec.base import Spec, invalid_field, to_json_value
 from trainjob.spec.credential_checks import check_command, check_text, check_values
 from trainjob.spec.credential_rules import contains_credentials
 from trainjob.spec.framework import BuiltinConfigField
-from trainjob.spec.function_arguments import list_argument_problems
 from trainjob.spec.nodes import TrainingNodes
 from trainjob.spec.problems import REDACTED, SEARCH_ADVICE, is_search_space
 from trainjob.spec.resume_from import ResumeFromField
@@ -70,6 +69,8 @@ class CustomTrainer(TrainingNodes):
     @field_validator("func_args")
     @classmethod
     def _validate_func_args(cls, arguments: Mapping[str, Any] | None, info: ValidationInfo) -> Mapping[str, Any] | None:
+        from trainjob.spec.function_arguments import list_argument_problems  # few modules are imported at parse time
+
         func = info.data.get("func")
         # None are given when an Airflow DAG is parsed: its task has them in a run.
         if func and arguments is not None and (problems := [*list_argument_problems(func, arguments)]):
