@@ -172,9 +172,9 @@ class TrainJobSensor(BaseSensorOperator):
         """
         from airflow.triggers.base import StartTriggerArgs
 
-        values = {"namespace": self.namespace, "name": self.name, "run_key": self.run_key}
+        values = {field: getattr(self, field) for field in self.template_fields}
         if any(XComArg.iter_xcom_references(list(values.values()))):
-            allowed = "allowed without other tasks' results in name, run_key and namespace"
+            allowed = f"allowed without other tasks' results in {', '.join(values)}"
             raise InvalidSpec(Problem("start_from_trigger", "True", allowed))
         self.start_from_trigger = True
         self.start_trigger_args = StartTriggerArgs(
@@ -182,8 +182,6 @@ class TrainJobSensor(BaseSensorOperator):
             trigger_kwargs={
                 **values,
                 "deadline": None,
-                "kubernetes_conn_id": self.kubernetes_conn_id,
-                "cluster_context": self.cluster_context,
                 "in_cluster": self.in_cluster,
             },
             next_method=self.execute_complete.__name__,
