@@ -44,10 +44,20 @@ def grant(client: Client, namespace: str, rules: Sequence[Object], name: str = "
     client.create({**binding, "roleRef": role, "subjects": [subject]}, namespace)
 
 
-def is_allowed(client: Client, namespace: str, verb: str, group: str, resource: str) -> bool:
-    """Return whether the API server grants this permission to the client's identity."""
+def is_allowed(client: Client, namespace: str, verb: str, group: str, resource: str, name: str = "") -> bool:
+    """Return whether the API server grants this permission to the client's identity.
+
+    Args:
+        client: client of the identity.
+        namespace: namespace of the object.
+        verb: verb of the permission.
+        group: API group of the permission.
+        resource: resource of the permission, which may have a subresource.
+        name: name of the object; empty for any object.
+    """
     plural, _, subresource = resource.partition("/")
     attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": plural, "subresource": subresource}
+    attributes |= {"name": name} if name else {}
     response = client.request(
         "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", access_review(attributes)
     )

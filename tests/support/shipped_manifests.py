@@ -43,6 +43,22 @@ def granted_permissions(name: str, kind: str = "Role") -> set[Permission]:
     }
 
 
+def list_object_names(name: str) -> dict[Permission, str]:
+    """Return the name of the only object to which a permission of a manifest's Roles applies.
+
+    Permissions for any object are left out.
+    """
+    rules = [rule for role in load_objects(name) if role["kind"] == "Role" for rule in role["rules"]]
+    return {
+        (group, resource, verb): object_name
+        for rule in rules
+        for object_name in rule.get("resourceNames", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
 def apply_roles(client: Client, namespace: str, name: str, account: str, account_namespace: str = "") -> None:
     """Apply a manifest's Roles and RoleBindings for a service account.
 
@@ -63,6 +79,8 @@ def create_restricted_token(client: Client, namespace: str, name: str, account_n
     apply_roles(client, namespace, name, "robot", account_namespace)
     made = create_token(client, account_namespace or namespace)
     with closing(client.with_token(made)) as robot:
+        names = list_object_names(name)
         for group, resource, verb in granted_permissions(name):
-            wait_until(functools.partial(is_allowed, robot, namespace, verb, group, resource))
+            object_name = names.get((group, resource, verb), "")
+            wait_until(functools.partial(is_allowed, robot, namespace, verb, group, resource, object_name))
     return made

@@ -202,10 +202,11 @@ def use_airflow(cluster, done):
 
 
 def use_launcher(cluster, done):
-    """Get a pod and a Workflow, as the launcher does with its own."""
+    """Get a pod, a Workflow and the configuration of Kubeflow Pipelines, as the launcher does with its own."""
     (pod,) = cluster.list_pods(done.name, done.namespace)
     assert cluster.get_pod(pod["metadata"]["name"], done.namespace)
     assert cluster.get_object(Resource("workflows", "/apis/argoproj.io/v1alpha1", ""), "run", done.namespace) is None
+    assert cluster.get_object(Resource("configmaps", "/api/v1", ""), "kfp-launcher", done.namespace) is None
 
 
 def use_command_line(cluster, done):
