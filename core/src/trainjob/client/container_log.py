@@ -44,6 +44,7 @@ class ContainerLog:
         ignored_from: number of the run from which on missing output is not reported.
         is_reported: whether the notice about missing output of the run was emitted.
         reads_tail: whether only the last lines are read from now on, because the log is far behind.
+        is_gap_reported: whether the notice about the lines before them was emitted.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class ContainerLog:
         self.run, self.refusals, self.error = run, 0, ""
         self._use_reader(self._reader_of_next_run or self._create_reader())
         self._reader_of_next_run = None
-        self.is_reported = self.may_have_gap = False
+        self.is_reported = self.is_gap_reported = self.may_have_gap = False
 
     def _create_reader(self) -> LogReader:
         newest = self._newest_written

@@ -411,7 +411,8 @@ class LogFollower:
                 log.stream = stream
                 if self._stopped.is_set() or previous != (log.later_runs > 0):
                     return
-            if reads_tail:
+            if reads_tail and not log.is_gap_reported:
+                log.is_gap_reported = True
                 reason = f"it was far behind after the end of its TrainJob, so only {_LINES_AFTER_GAP:,} lines follow"
                 self._report_missing(log, reason)
             for lines in reader.read(
