@@ -409,7 +409,8 @@ class LogFollower:
         try:
             with self._changed:
                 log.stream = stream
-                if self._stopped.is_set() or previous != (log.later_runs > 0):
+                is_outdated = previous != (log.later_runs > 0) or reads_tail != log.reads_tail
+                if self._stopped.is_set() or is_outdated:
                     return
             if reads_tail and not log.is_gap_reported:
                 log.is_gap_reported = True

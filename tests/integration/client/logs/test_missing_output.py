@@ -78,10 +78,11 @@ def test_the_tail_of_a_log_that_is_far_behind_follows_one_notice(cluster, record
         if len(lines) == 100:
             go_on.wait()  # as a slow log does; the reading stops until the follower skips to the tail
 
-    follower = LogFollower(cluster, "default", emit, catch_up_seconds=0.1)
+    follower = LogFollower(cluster, "default", emit, catch_up_seconds=0.0)
     skip = follower._skip_to_tails
     follower._skip_to_tails = lambda *arguments, **more: (skip(*arguments, **more), go_on.set())
     follower.observe(ObjectEvent(recorder.direct.get_pod(name, "default")))
+    wait_until(lambda: len(lines) == 100)
     follower.finish(SECONDS)
     texts, [notice] = split_notices(lines)
     assert texts[-1] == "the last line"
