@@ -1,4 +1,4 @@
-"""What Airflow's triggerer calls for a late run of `intervals`; the folder of this file must be in its Python path."""
+"""Function for a late run of `intervals`. The triggerer's PYTHONPATH must have the folder of this file."""
 
 import logging
 

@@ -10,14 +10,13 @@ import json
 import shutil
 import signal
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.backends import BACKENDS, BackendUnavailable, Target
 from tests.conformance.report import Report, case_title
-from tests.support.diagnosed_jobs import JobGroup
+from tests.support.diagnosed_jobs import open_job_group
 from tests.support.kubernetes_client import Client
 from trainjob.client import Cluster, Connection
 
@@ -182,10 +181,8 @@ def cluster(target, namespace):
 @pytest.fixture
 def job_group(cluster, unique):
     """Return the group that submits and waits for jobs that fail or do not start."""
-    with ThreadPoolExecutor(16) as pool:
-        opened = JobGroup(cluster, unique, pool)
+    with open_job_group(cluster, unique) as opened:
         yield opened
-        opened.cancel_all()
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,3 +101,12 @@ def diagnosis_row(
     retryable = "-" if error is None else "yes" if error.retryable else "no"
     cluster = CLUSTERS.get(backend, backend)
     return {"problem": problem, "cluster": cluster, "report": short, "end": end, "retryable": retryable}
+
+
+@contextlib.contextmanager
+def open_job_group(cluster: Cluster, run_id: str) -> Iterator[JobGroup]:
+    """Open a group with 16 threads; its jobs are cancelled at the end."""
+    with ThreadPoolExecutor(16) as pool:
+        group = JobGroup(cluster, run_id, pool)
+        yield group
+        group.cancel_all()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support.diagnosed_jobs import JobGroup
+from tests.support.diagnosed_jobs import open_job_group
 from trainjob.client import Cluster, Connection
 
 
@@ -20,7 +19,5 @@ def cluster(plane, namespace):
 
 @pytest.fixture
 def job_group(cluster, unique):
-    with ThreadPoolExecutor(16) as pool:
-        opened = JobGroup(cluster, unique, pool)
+    with open_job_group(cluster, unique) as opened:
         yield opened
-        opened.cancel_all()

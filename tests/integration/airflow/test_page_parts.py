@@ -112,16 +112,22 @@ def test_a_slow_query_is_repeated_in_the_background(monkeypatch):
     assert results == [0, 1, ("waited", 1)]
 
 
-def test_an_error_of_a_query_is_raised_until_the_next_query():
-    outcomes, now = [ValueError("no"), 7], [0.0]
+def share_outcomes(now, *outcomes):
+    """Return a shared query whose runs end with these results or errors, one after the other."""
+    left = [*outcomes]
 
     def query():
-        found = outcomes.pop(0)
+        found = left.pop(0)
         if isinstance(found, Exception):
             raise found
         return found
 
-    shared = SharedQuery(query, clock=lambda: now[0])
+    return SharedQuery(query, clock=lambda: now[0])
+
+
+def test_an_error_of_a_query_is_raised_until_the_next_query():
+    now = [0.0]
+    shared = share_outcomes(now, ValueError("no"), 7)
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             shared.get()
@@ -130,15 +136,8 @@ def test_an_error_of_a_query_is_raised_until_the_next_query():
 
 
 def test_the_last_result_stays_while_queries_fail():
-    outcomes, now = [7, ValueError("no"), 8], [0.0]
-
-    def query():
-        found = outcomes.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    shared = SharedQuery(query, clock=lambda: now[0])
+    now = [0.0]
+    shared = share_outcomes(now, 7, ValueError("no"), 8)
     assert shared.last_result is None
     assert shared.get() == 7
     now[0] = 60.0

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from trainjob.errors import InvalidSpec
 from trainjob.status import Outcome
 from trainjob_kfp import artifact_store, model_location, outputs, steps
-from trainjob_kfp.input_names import name_inputs
+from trainjob_kfp.input_names import add_problems, name_inputs
 from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, ExitOnError, launch, list_launch_problems
 from trainjob_kfp.model_location import Artifact
 from trainjob_kfp.outputs import LogSummary, Metrics, Outputs
@@ -87,13 +87,8 @@ def _run(
     for_launcher = {name: arguments.pop(name) for name in LAUNCH_ARGUMENTS}
     task_config = arguments.pop("task_config")
     try:
-        problems = list_launch_problems(for_launcher)
-        try:
+        with add_problems(list_launch_problems(for_launcher)):
             step = build_step(arguments, task_config)
-        except InvalidSpec as error:
-            raise InvalidSpec([*problems, *error.problems]) from None
-        if problems:
-            raise InvalidSpec(problems)
         outcome = launch(
             step,
             **for_launcher,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,21 @@ _WORDS = (
     ),
     (re.compile(r"\bfunc_args\b"), "function_args"),
 )
+
+
+@contextlib.contextmanager
+def add_problems(problems: Sequence[Problem]) -> Iterator[None]:
+    """Raise one error with these problems and with those of the code inside.
+
+    Raises:
+        InvalidSpec: there are problems.
+    """
+    try:
+        yield
+    except InvalidSpec as error:
+        raise InvalidSpec([*problems, *error.problems]) from None
+    if problems:
+        raise InvalidSpec(problems)
 
 
 def name_inputs(error: InvalidSpec, arguments: Mapping[str, Any]) -> InvalidSpec:

@@ -29,7 +29,7 @@ from trainjob_kfp import task_settings
 from trainjob_kfp.framework_config import build_config
 from trainjob_kfp.function_text import convert_arguments
 from trainjob_kfp.identity import POD_VARIABLE
-from trainjob_kfp.input_names import CONFIG_FIELDS
+from trainjob_kfp.input_names import CONFIG_FIELDS, add_problems
 from trainjob_kfp.input_values import is_empty_text
 from trainjob_kfp.standard_output import print_line
 from trainjob_kfp.task_settings import TaskConfig
@@ -135,13 +135,8 @@ def _build_train_job(arguments: Mapping[str, Any], task_config: TaskConfig | Non
             trainer |= {"func": func, "func_args": convert_arguments(func, function_args)}
         except InvalidSpec as error:
             problems += error.problems
-    try:
-        job = TrainJob(trainer=trainer, **given)
-    except InvalidSpec as error:
-        raise InvalidSpec([*problems, *error.problems]) from None
-    if problems:
-        raise InvalidSpec(problems)
-    return job
+    with add_problems(problems):
+        return TrainJob(trainer=trainer, **given)
 
 
 def _any_function(**_: Any) -> None:

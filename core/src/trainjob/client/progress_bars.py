@@ -36,7 +36,7 @@ class BarRows:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the next line is not one of the rows, if it does not move the cursor."""
+        """Whether a next line without an escape sequence is in none of the rows."""
         return not (self._held or self._rows_below or self._follows_bar)
 
     def add_line(self, line: LogLine, *, rows_up: int, is_redrawn: bool) -> list[LogLine]:

@@ -141,7 +141,7 @@ def iterate_texts(value: Any, field: str, name: str = "") -> Iterator[tuple[str,
     elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield from iterate_texts(inner, f"{field}.{key}" if field else str(key), str(key))
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | set):
         for number, inner in enumerate(value):
             yield from iterate_texts(inner, f"{field}[{number}]", name)
 

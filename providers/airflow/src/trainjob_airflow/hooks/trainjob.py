@@ -58,6 +58,11 @@ class TrainJobHook(BaseHook):
         self.kubernetes_conn_id, self.cluster_context = kubernetes_conn_id or None, cluster_context or None
         self.in_cluster = in_cluster
 
+    @classmethod
+    def of(cls, task: Any) -> TrainJobHook:
+        """Return the hook for the arguments of an operator, sensor, trigger or workspace."""
+        return cls(task.kubernetes_conn_id, task.cluster_context, task.in_cluster)
+
     def get_conn(self) -> Cluster:
         """Return the client for this connection's cluster, shared in the whole process.
 

@@ -62,6 +62,8 @@ def check_durable(given: Any) -> bool:
     """
     if given is True:
         return True
-    rule = "a TrainJob always outlives its worker, and the next try adopts it; omit the argument. on_kill='delete' and "
-    rule += "adopt_undelivered=False are what you can choose"
+    rule = (
+        "a TrainJob always outlives its worker, and the next try adopts it; omit the argument. on_kill='delete' and "
+        "adopt_undelivered=False are what you can choose"
+    )
     raise InvalidSpec(Problem("durable", repr(given), rule))

@@ -346,7 +346,7 @@ class StepOperator(TemplatedOperator):
     @property
     def hook(self) -> TrainJobHook:
         """The hook for this task's connection."""
-        return TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster)
+        return TrainJobHook.of(self)
 
     def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - for subclasses
         """Return the values that this step adds to the XCom and the asset events after success.
@@ -389,7 +389,6 @@ class StepOperator(TemplatedOperator):
             )
 
     def _submit(self, context: Context, step: Any, earlier: Resubmission | None) -> JobReference:
-        from trainjob.status import derive_verdict
         from trainjob_airflow.operators.submission import submit_for_task
 
         cluster = self.hook.get_conn()
@@ -415,8 +414,7 @@ class StepOperator(TemplatedOperator):
         self.log.info(
             "TrainJob %s, attempt %d, %s", reference, reference.attempt, "adopted" if reference.adopted else "created"
         )
-        has_ended = derive_verdict(self._submitted_job).phase.finished
-        report_submission(context["ti"], reference, operator=self.task_type, has_ended=has_ended)
+        report_submission(context["ti"], reference, operator=self.task_type, has_ended=self._had_ended_at_submission)
         self._set_links(reference)
         self._set_rendered_trainjob()
         return reference
@@ -430,11 +428,10 @@ class StepOperator(TemplatedOperator):
             AirflowException: a user has cleared the task or set its state.
         """
         from trainjob.lifecycle import Limits
-        from trainjob.status import derive_verdict
 
         limits = Limits.of(step)
         # The trigger of an adopted TrainJob that has ended would only delay its result (see MIN_TRIGGER_SECONDS).
-        if self.deferrable and not derive_verdict(self._submitted_job).phase.finished:
+        if self.deferrable and not self._had_ended_at_submission:
             self._end_if_user_decided(context, reference)
             self._defer(context, reference, limits, deadline)
         outcome, progress = self._wait_on_worker(context, reference, limits)
@@ -442,6 +439,13 @@ class StepOperator(TemplatedOperator):
         self._step_result = progress.step_result
         self._publish_end(context, outcome)
         return outcome
+
+    @property
+    def _had_ended_at_submission(self) -> bool:
+        """Whether the TrainJob had ended when it was adopted."""
+        from trainjob.status import derive_verdict
+
+        return derive_verdict(self._submitted_job).phase.finished
 
     def _set_links(self, reference: JobReference) -> None:
         """Set the addresses of the task's links, and remove the links without an address.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from trainjob.spec.base import iterate_texts
+from trainjob_airflow.operators.templates import is_resolved_at_run_time
 from trainjob_airflow.version_compat import AirflowFailException
 
 if TYPE_CHECKING:
@@ -50,16 +52,7 @@ def _iterate_templates(task: Any) -> Iterator[tuple[str, str]]:
     given = getattr(task, "partial_kwargs", None)  # of a mapped task
     for field in task.template_fields:
         value = getattr(task, field, None) if given is None else given.get(field)
-        yield from ((field, text) for text in _iterate_texts(value) if "{{" in text or "{%" in text)
-
-
-def _iterate_texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from (text for each in value.values() for text in _iterate_texts(each))
-    elif isinstance(value, list | tuple | set):
-        yield from (text for each in value for text in _iterate_texts(each))
+        yield from ((field, text) for _, _, text in iterate_texts(value, "") if is_resolved_at_run_time(text))
 
 
 def _needs_date(environment: Any, text: str, context: Context) -> bool:

@@ -50,7 +50,7 @@ class _NamedTrainJobOperator(TemplatedOperator):
         check_cluster_arguments(self, ("name", "namespace"))
 
     def _cluster(self) -> Cluster:
-        cluster = TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster).get_conn()
+        cluster = TrainJobHook.of(self).get_conn()
         self.namespace = self.namespace or cluster.namespace
         return cluster
 

@@ -84,7 +84,7 @@ class TrainJobSweepOperator(TemplatedOperator):
         from trainjob.retention import sweep
 
         results = sweep(
-            TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster).get_conn(),
+            TrainJobHook.of(self).get_conn(),
             namespace=self.namespace,
             finished_for=self.finished_for,
             active_for=self.active_for,

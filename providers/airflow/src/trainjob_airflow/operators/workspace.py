@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from trainjob.client import Cluster
-
 _MAX_NAME_LENGTH = 63
 _KEEP_POLICIES = ("on_failure", "always", "never")
 _ACCESS_MODES = ("ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod")
@@ -156,11 +154,6 @@ class _WorkspaceOperator(TemplatedOperator):
         super().__init__(**task_arguments)
         self.workspace = workspace
 
-    def _cluster(self) -> Cluster:
-        workspace = self.workspace
-        hook = TrainJobHook(workspace.kubernetes_conn_id, workspace.cluster_context, workspace.in_cluster)
-        return hook.get_conn()
-
 
 class CreateWorkspaceOperator(_WorkspaceOperator):
     """Create the claim, or adopt the claim that an earlier try created."""
@@ -178,7 +171,7 @@ class CreateWorkspaceOperator(_WorkspaceOperator):
         from trainjob_airflow.operators.later_templates import check_later_templates
 
         check_later_templates(self, context)
-        cluster = self._cluster()
+        cluster = TrainJobHook.of(self.workspace).get_conn()
         claim = self._build_claim(context, self.workspace.namespace or cluster.namespace)
         name, namespace = claim["metadata"]["name"], claim["metadata"]["namespace"]
         try:
@@ -227,7 +220,7 @@ class DeleteWorkspaceOperator(_WorkspaceOperator):
             AirflowFailException: the cluster does not allow the deletion.
             ClusterError: the claim cannot be deleted now.
         """
-        cluster = self._cluster()
+        cluster = TrainJobHook.of(self.workspace).get_conn()
         name, namespace = self.workspace.claim_name(context), self.workspace.namespace or cluster.namespace
         reason = self._reason_to_keep(context)
         if reason:

@@ -39,6 +39,7 @@ from trainjob_airflow.plugins.job_list import (
     list_runs,
     select_rows,
     sort_rows,
+    to_utc,
 )
 from trainjob_airflow.plugins.job_sources import AWAY_ERRORS, JobSource, describe_problem
 from trainjob_airflow.plugins.log_tails import LogTails
@@ -136,8 +137,8 @@ def list_trainjobs(
     rows = [row for row in found.rows if state in ("", "active" if not row["finished"] else "ended")]
     oldest = since or (None if chosen.run else now - _MAX_AGE_AFTER_END)
     if has_ended:
-        earliest = max(_to_utc(since), now - _MAX_AGE_OF_HISTORY) if since else now - _MAX_AGE_OF_HISTORY
-        oldest, scope = earliest, HistoryScope(earliest, until and _to_utc(until), chosen.dag, chosen.run, task)
+        earliest = max(to_utc(since), now - _MAX_AGE_OF_HISTORY) if since else now - _MAX_AGE_OF_HISTORY
+        oldest, scope = earliest, HistoryScope(earliest, until and to_utc(until), chosen.dag, chosen.run, task)
         rows += find_deleted_rows(user, found, scope)
     rows = [row for row in rows if task in ("", row["task"]) and index in (None, row["index"])]
     allowed = filter_readable_dags(user, {row["dag"] for row in rows}, TASKS)
@@ -156,10 +157,6 @@ def list_trainjobs(
         "problems": found.problems,
         "loading": found.loading,
     }
-
-
-def _to_utc(moment: datetime) -> datetime:
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def show_trainjob(user: CurrentUser, connection: str, namespace: str, name: str) -> dict[str, Any]:

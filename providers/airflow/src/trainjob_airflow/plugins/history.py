@@ -20,14 +20,13 @@ from trainjob.status import Phase
 from trainjob_airflow.operators.submission import STATE_STORE_KEY
 from trainjob_airflow.plugins.job_list import format_time
 from trainjob_airflow.plugins.stored_json import is_number, parse_stored, parse_xcom, select_progress
-from trainjob_airflow.plugins.task_records import InstanceKey
+from trainjob_airflow.plugins.task_records import InstanceKey, select_values
 from trainjob_airflow.task_failure import FAILURE_KEY
 from trainjob_airflow.task_progress import PROGRESS_KEY
 from trainjob_airflow.usage_records import XCOM_KEY as USAGE_KEY
 from trainjob_airflow.version_compat import get_task_state_store_model
 
 MAX_ENDED = 2000
-_MAX_INSTANCES_OF_QUERY = 500  # a database limits the number of values of a statement
 _ENDED_STATES = ("success", "failed")
 _IS_SAME_INSTANCE = and_(
     XComModel.dag_id == TaskInstance.dag_id,
@@ -125,24 +124,11 @@ def _read_jobs(instances: Collection[InstanceKey]) -> dict[InstanceKey, dict[str
     found: dict[InstanceKey, dict[str, Any]] = {}
     for source, keys in ((XComModel, (FAILURE_KEY, USAGE_KEY)), (model, (STATE_STORE_KEY,))):
         if source is not None:
-            for instance, key, text in _read_values(source, instances, keys):
-                found.setdefault(instance, {}).update(_parse_job(key, text))
+            # The records of the usage and of the store replace that of the failure, which may be of an earlier try.
+            for row in sorted(select_values(source, instances, keys), key=lambda row: row.key != FAILURE_KEY):
+                instance = (row.dag_id, row.run_id, row.task_id, row.map_index)
+                found.setdefault(instance, {}).update(_parse_job(row.key, row.text or ""))
     return found
-
-
-def _read_values(model: Any, instances: Collection[InstanceKey], keys: Collection[str]) -> list[tuple[Any, str, str]]:
-    wanted, values = sorted(instances), []
-    identity = (model.dag_id, model.run_id, model.task_id, model.map_index)
-    columns = select(*identity, model.key, cast(model.value, Text).label("text"))
-    for start in range(0, len(wanted), _MAX_INSTANCES_OF_QUERY):
-        part = wanted[start : start + _MAX_INSTANCES_OF_QUERY]
-        filters = [column.in_(set(each)) for column, each in zip(identity, zip(*part, strict=True), strict=True)]
-        with create_session() as session:
-            rows = session.execute(columns.where(model.key.in_(keys), *filters)).all()
-        found = ((tuple(row[:4]), row.key, row.text or "") for row in rows)
-        values += [each for each in found if each[0] in set(part)]
-    # The records of the usage and of the store replace that of the failure, which may be of an earlier try.
-    return sorted(values, key=lambda each: each[1] != FAILURE_KEY)
 
 
 def _parse_job(key: str, text: str) -> dict[str, Any]:

@@ -76,8 +76,12 @@ def format_time(moment: datetime | None) -> str:
     """
     if moment is None:
         return ""
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-    return aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return to_utc(moment).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_utc(moment: datetime) -> datetime:
+    """Return a time in UTC; a time without a zone is UTC."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
 
 
 def select_rows(rows: Iterable[dict[str, Any]], filters: ListFilters) -> Selection:

@@ -15,11 +15,11 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from trainjob_airflow.plugins.job_list import format_time
+from trainjob_airflow.plugins.task_records import split_for_queries
 
 DagRunKey = tuple[str, str]
 """DAG ID and run ID."""
 _MAX_RUNS = 20_000
-_MAX_RUNS_OF_QUERY = 500  # a database limits the number of values of a statement
 _NO_RUN: Mapping[str, str] = {"run_date": "", "user": ""}
 
 
@@ -40,8 +40,8 @@ class RunRecords:
         with self._lock:
             found = {run: self._known[run] for run in runs if run in self._known}
         missing = sorted(set(runs) - found.keys())
-        for start in range(0, len(missing), _MAX_RUNS_OF_QUERY):
-            found |= _read_runs(missing[start : start + _MAX_RUNS_OF_QUERY])
+        for part in split_for_queries(missing):
+            found |= _read_runs(part)
         with self._lock:
             self._known |= {run: found[run] for run in missing if run in found}
             for run in list(self._known)[: max(0, len(self._known) - _MAX_RUNS)]:

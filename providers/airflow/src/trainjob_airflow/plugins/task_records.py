@@ -5,9 +5,9 @@ The callers check the permissions of the user first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.taskinstance import TaskInstance
@@ -23,8 +23,9 @@ from trainjob_airflow.version_compat import get_task_state_store_model
 
 InstanceKey = tuple[str, str, str, int]
 """DAG, run, task and map index of a task instance; the map index of a plain task is -1."""
-_XCOM_IDENTITY = (XComModel.dag_id, XComModel.run_id, XComModel.task_id, XComModel.map_index)
 MAX_INSTANCES = 1000
+_MAX_VALUES_OF_QUERY = 500
+T = TypeVar("T")
 _OBJECTS = XComObjects()
 
 
@@ -83,23 +84,11 @@ def read_xcoms(instances: Iterable[InstanceKey], keys: Collection[str]) -> dict[
 
     A value that Airflow's `XComObjectStorageBackend` has written to an object store is read from there.
     """
-    wanted = set(instances)
-    if not wanted:
-        return {}
-    filters = [
-        column.in_(set(values)) for column, values in zip(_XCOM_IDENTITY, zip(*wanted, strict=True), strict=True)
-    ]
-    # As text: a driver that decodes JSON itself would raise an error for one value in place of all of them.
-    value = cast(XComModel.value, Text).label("text")
-    columns = (*_XCOM_IDENTITY, XComModel.key, XComModel.timestamp, value)
-    statement = select(*columns).where(XComModel.key.in_(keys), *filters)
-    with create_session() as session:
-        rows = session.execute(statement).all()
     found: dict[InstanceKey, TaskXComs] = {}
     elsewhere: list[tuple[InstanceKey, str, str, XComObject | None]] = []
-    for row in rows:
+    for row in select_values(XComModel, instances, keys, XComModel.timestamp):
         instance: InstanceKey = (row.dag_id, row.run_id, row.task_id, row.map_index)
-        if instance not in wanted or row.text is None:
+        if row.text is None:
             continue
         if reference := parse_reference(row.text):
             location = find_object(reference, instance, str(row.timestamp))
@@ -113,6 +102,31 @@ def read_xcoms(instances: Iterable[InstanceKey], keys: Collection[str]) -> dict[
         text = texts.get(location, "") if location else ""
         found.setdefault(instance, TaskXComs()).add(key, text, problem if place else "")
     return found
+
+
+def select_values(model: Any, instances: Iterable[InstanceKey], keys: Collection[str], *columns: Any) -> Iterator[Any]:
+    """Yield the rows of a table of values, such as XComs, that belong to some task instances.
+
+    A row has the instance's identity, `key` and `text`, and these columns. The value is read as text, because a driver
+    that decodes JSON itself would raise an error for one value in place of all of them.
+    """
+    identity = (model.dag_id, model.run_id, model.task_id, model.map_index)
+    statement = select(*identity, model.key, cast(model.value, Text).label("text"), *columns)
+    for part in split_for_queries(sorted(set(instances))):
+        filters = [column.in_(set(each)) for column, each in zip(identity, zip(*part, strict=True), strict=True)]
+        with create_session() as session:
+            rows = session.execute(statement.where(model.key.in_(keys), *filters)).all()
+        wanted = set(part)
+        yield from (row for row in rows if tuple(row[:4]) in wanted)
+
+
+def split_for_queries(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield at most 500 values at once.
+
+    A database limits the number of values of a statement.
+    """
+    for start in range(0, len(values), _MAX_VALUES_OF_QUERY):
+        yield values[start : start + _MAX_VALUES_OF_QUERY]
 
 
 def read_instance(instance: InstanceKey) -> InstanceRecord | None:

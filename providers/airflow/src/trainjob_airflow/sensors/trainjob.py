@@ -189,7 +189,7 @@ class TrainJobSensor(BaseSensorOperator):
         )
 
     def _cluster(self) -> Cluster:
-        return TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster).get_conn()
+        return TrainJobHook.of(self).get_conn()
 
     def _job_selector(self, cluster: Cluster) -> JobSelector:
         return create_job_selector(cluster, name=self.name, run_key=self.run_key, namespace=self.namespace)

@@ -88,7 +88,7 @@ class TrainJobEndTrigger(BaseTrigger):
         from trainjob_airflow.task_errors import event_from_error
 
         try:
-            hook = TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster)
+            hook = TrainJobHook.of(self)
             cluster = await hook.get_conn_async()
             check_same_cluster(cluster, ClusterIdentity.from_dict(self.cluster))
             run_key = self.run_key and select_run_key_fields(self.run_key)

@@ -259,7 +259,7 @@ class TrainJobTrigger(BaseTrigger):
         from trainjob_airflow.hooks.trainjob import TrainJobHook
 
         if self._cached_cluster is None:
-            hook = TrainJobHook(self.kubernetes_conn_id, self.cluster_context, self.in_cluster)
+            hook = TrainJobHook.of(self)
             self._cached_cluster = await hook.get_conn_async()
         return self._cached_cluster
 
