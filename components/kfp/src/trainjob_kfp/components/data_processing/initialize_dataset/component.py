@@ -17,8 +17,9 @@ from trainjob_kfp.packaging import trainjob_component
 
 @trainjob_component
 def initialize_dataset(
-    storage_uri: str,
     workspace: str,
+    dataset: dsl.Input[dsl.Dataset] = None,
+    storage_uri: str = "",
     revision: str = "",
     ignore_patterns: List[str] = [],
     endpoint: str = "",
@@ -58,6 +59,10 @@ def initialize_dataset(
 
     Later steps read the dataset from that folder. Resources and other settings of the task apply to the TrainJob's pod.
 
+    In place of `storage_uri`, the step accepts the artifact `dataset` of another step or of `dsl.importer`. With s3://
+    or minio://, endpoint, region and Secret of the artifact's store are those of the ConfigMap `kfp-launcher`, unless
+    they are given.
+
     An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
     fields; a text for `queue`, `runtime` or `secret` means the name.
 
@@ -65,9 +70,10 @@ def initialize_dataset(
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        storage_uri: Address to fetch from, such as `s3://bucket/path` or `hf://organization/name`, which a revision may
-            follow: `hf://organization/name@v1.0`.
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        dataset: Artifact of the dataset, in place of `storage_uri`.
+        storage_uri: Address to fetch from, such as `s3://bucket/path` or `hf://organization/name`, which a revision may
+            follow: `hf://organization/name@v1.0`; see the overview.
         revision: Branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of `main`.
         ignore_patterns: Patterns of the files that are not fetched; by default a model's weights in other formats than
             safetensors, if it has safetensors.
