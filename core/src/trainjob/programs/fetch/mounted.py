@@ -87,13 +87,13 @@ class MountedSource:
         real = self._resolve(path)
         found = real.stat()
         if stat.S_ISREG(found.st_mode):
-            yield StoreFile(name, self._show(real), found.st_size, _mark(found))
+            yield StoreFile(name, self._show(path), found.st_size, _mark(found))
         elif stat.S_ISDIR(found.st_mode):
             if real in above:
                 raise self._link_error(path, "leads to a folder that contains it")
             for entry in os.listdir(real):
                 if entry not in _LEFT_OUT:
-                    yield from self._find_files(real / entry, f"{name}/{entry}".lstrip("/"), (*above, real))
+                    yield from self._find_files(path / entry, f"{name}/{entry}".lstrip("/"), (*above, real))
 
     def _resolve(self, path: Path) -> Path:
         """Return a path without symbolic links."""
@@ -123,8 +123,8 @@ class MountedSource:
         return path.relative_to(self.root).as_posix()
 
     def _open(self, file: StoreFile) -> BinaryIO:
-        # No link is followed, so one that is created after the listing does not lead out.
-        return Folder(self.root).open_for_reading(file.key)
+        # Only links that are resolved here are followed, so one that is created meanwhile does not lead out.
+        return Folder(self.root).open_for_reading(self._show(self._resolve(self.root / file.key)))
 
 
 def find_models(root: Path) -> str:
