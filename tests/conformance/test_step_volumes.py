@@ -106,7 +106,9 @@ def test_sources_of_a_fetch(client, namespace, target):
     for name, jobset in create_jobsets(client, namespace, jobs).items():
         pod = client.wait_for("Job", namespace, f"{name}-node-0", bool)["spec"]["template"]["spec"]
         volumes = {one["name"]: one for one in pod["volumes"]}
-        found = {kind: {**source, **volumes["trainjob-source"].get(kind, {})} for kind, source in sources[name][1].items()}
+        found = {
+            kind: {**source, **volumes["trainjob-source"].get(kind, {})} for kind, source in sources[name][1].items()
+        }
         assert found == sources[name][1]
         assert volumes["workspace"]["persistentVolumeClaim"] == {"claimName": "mine"}
         assert read_mounts(jobset)["/workspace"]["name"] == "workspace"
@@ -122,7 +124,9 @@ def test_a_fetch_from_its_own_claim(client, namespace, target):
     request = InitializeModel(storage_uri="pvc://mine/shared", workspace=WorkspaceVolume(claim="mine", sub_path="a"))
     jobset = create_jobsets(client, namespace, {"job": build_manifest(request, namespace, target)})["job"]
     assert [one["name"] for one in find_pod_spec(jobset)["volumes"]].count("workspace") == 1
-    assert {path: (one["name"], one.get("subPath"), one.get("readOnly")) for path, one in read_mounts(jobset).items()} == {
+    assert {
+        path: (one["name"], one.get("subPath"), one.get("readOnly")) for path, one in read_mounts(jobset).items()
+    } == {
         "/workspace": ("workspace", "a", None),
         "/mnt/trainjob-source": ("workspace", None, True),
     }
@@ -188,7 +192,9 @@ def test_a_fetch_from_a_claim(client, namespace, target, workspace):
     for name, fetched in {"first": 1, "again": 0}.items():
         client.create(build_manifest(request, namespace, target, name), namespace)
         assert f'"files": 1, "bytes": 5, "fetched": {fetched}}}' in read_complete_log(client, namespace, name)
-    reading = shell("cat /workspace/dataset/train.jsonl && ! test -L /workspace/dataset/train.jsonl", workspace=workspace)
+    reading = shell(
+        "cat /workspace/dataset/train.jsonl && ! test -L /workspace/dataset/train.jsonl", workspace=workspace
+    )
     client.create(build_manifest(reading, namespace, target, "reading"), namespace)
     assert read_complete_log(client, namespace, "reading") == "rows\n"
 

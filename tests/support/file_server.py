@@ -60,7 +60,7 @@ class FileServer:
 class _Handler(BaseHTTPRequestHandler):
     served: FileServer
 
-    def do_GET(self) -> None:  # noqa: N802 - the library's name
+    def do_GET(self) -> None:
         served, authorization = self.served, self.headers.get("Authorization", "")
         served.requests.append((self.path, self.headers.get("Range", ""), authorization.removeprefix("Bearer ")))
         found = served.files.get(self.path)

@@ -73,7 +73,8 @@ _PAGE_PATH = re.compile(r"/(tree|blob|resolve)/.*")  # of the Hub's web pages
 _FILE_DIGEST = re.compile(r"(?:sha256=(?P<sha256>[0-9a-f]{64}))?")  # of a file, as pip has it
 # Rules of distribution/reference 0.6 (regexp.go), with a registry.
 _IMAGE = re.compile(
-    r"[\w.-]+(?::\d+)?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+(?::\w[\w.-]{0,127}|@(?P<digest>sha256:[0-9a-f]{64}))?", re.ASCII
+    r"[\w.-]+(?::\d+)?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+(?::\w[\w.-]{0,127}|@(?P<digest>sha256:[0-9a-f]{64}))?",
+    re.ASCII,
 )
 
 _AZURE_FORM = "write it as abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"

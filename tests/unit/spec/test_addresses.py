@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob import ExportModel, InitializeDataset, Initializer, InitializeModel, InvalidSpec
+from trainjob import ExportModel, InitializeDataset, InitializeModel, Initializer, InvalidSpec
 from trainjob.addresses import parse_source
 from trainjob.spec.initializers import HuggingFaceDatasetInitializer
 
@@ -104,7 +104,15 @@ REFUSED_FILES = {
     "https://data.example/a b.csv": "write blanks and letters outside ASCII percent-encoded",
     **{
         f"https://data.example/rows?a=b&{name}=0123abcd": "it must not be a signed URL"
-        for name in ("X-Amz-Signature", "X-Goog-Signature", "Signature", "sig", "token", "access_token", "X-Amz-Credential")
+        for name in (
+            "X-Amz-Signature",
+            "X-Goog-Signature",
+            "Signature",
+            "sig",
+            "token",
+            "access_token",
+            "X-Amz-Credential",
+        )
     },
 }
 
@@ -174,7 +182,7 @@ def test_a_fetch_from_its_own_folder_is_refused(path, sub_path, accepted):
     if accepted:
         create("w")
         return
-    with pytest.raises(InvalidSpec, match="storage_uri cannot be .*the step itself writes to /.*dataset"):
+    with pytest.raises(InvalidSpec, match=r"storage_uri cannot be .*the step itself writes to /.*dataset"):
         create("w")
 
 

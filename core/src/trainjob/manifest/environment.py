@@ -25,7 +25,10 @@ AZURE_KEYS = (
 WEB_KEYS = ("ACCESS_TOKEN",)
 """The variable that our fetch reads: the Bearer token for a web server."""
 _KEYS = {
-    **{"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS, "gs": GOOGLE_KEYS, "https": WEB_KEYS},
+    "hf": HUGGING_FACE_KEYS,
+    "s3": S3_KEYS,
+    "gs": GOOGLE_KEYS,
+    "https": WEB_KEYS,
     **dict.fromkeys(AZURE_SCHEMES, AZURE_KEYS),
 }
 

@@ -137,9 +137,7 @@ def _source_volumes(step: InitializeDataset | InitializeModel, kind: Kind) -> tu
         return ()
     claim, image = {"claimName": address.bucket}, {"reference": address.bucket}
     kubernetes_source = {"persistentVolumeClaim": claim} if address.scheme == "pvc" else {"image": image}
-    volume = Volume(
-        name=_SOURCE_VOLUME, source=kubernetes_source, mount_path=f"/mnt/{_SOURCE_VOLUME}", read_only=True
-    )
+    volume = Volume(name=_SOURCE_VOLUME, source=kubernetes_source, mount_path=f"/mnt/{_SOURCE_VOLUME}", read_only=True)
     # A second mount of the workspace's volume, because a pod with two volumes of one claim may never start
     # (kubernetes/kubernetes#132921, kubelet 1.28).
     is_workspace = address.scheme == "pvc" and address.bucket == step.workspace.claim

@@ -100,19 +100,24 @@ class _InitializeStep(BaseStep):
         return self
 
     @model_validator(mode="after")
-    def _validate_other_source(self) -> Self:
-        """Refuse fields that a source without a store does not have, and a claim's folder that the step fills."""
-        address = parse_source(self.storage_uri, self._kind)
-        if address.scheme in STORE_SCHEMES:
+    def _reject_fields_of_stores(self) -> Self:
+        scheme = parse_source(self.storage_uri, self._kind).scheme
+        if scheme in STORE_SCHEMES:
             return self
         for name in ("endpoint", "region", "role_arn"):
             if (given := getattr(self, name)) is not None:
-                raise invalid_field(name, given, f"it is only for stores; the address names where its {self._kind} is")
-        if self.secret and (rule := _NO_SECRET.get(address.scheme)):
+                raise invalid_field(name, given, f"it is only for stores; the address says where the {self._kind} is")
+        if self.secret and (rule := _NO_SECRET.get(scheme)):
             raise invalid_field("secret", self.secret.name, rule)
-        source, target = (PurePosixPath("/", path) for path in (address.path, f"{self.workspace.sub_path}/{self._kind}"))
-        is_own = address.scheme == "pvc" and address.bucket == self.workspace.claim
-        if is_own and (source.is_relative_to(target) or target.is_relative_to(source)):
+        return self
+
+    @model_validator(mode="after")
+    def _reject_own_folder(self) -> Self:
+        address = parse_source(self.storage_uri, self._kind)
+        if address.scheme != "pvc" or address.bucket != self.workspace.claim:
+            return self
+        source, target = PurePosixPath("/", address.path), PurePosixPath("/", self.workspace.sub_path, self._kind)
+        if source.is_relative_to(target) or target.is_relative_to(source):
             rule = f"the step itself writes to {target} of this PersistentVolumeClaim: name another folder"
             raise invalid_field("storage_uri", self.storage_uri, rule)
         return self

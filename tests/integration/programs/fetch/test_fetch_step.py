@@ -97,7 +97,7 @@ def test_the_claim_of_the_workspace_is_mounted_twice_as_one_volume():
         [{"name": "workspace", "mountPath": "/workspace", "subPath": "team"}],
         [{"name": "workspace", "mountPath": "/mnt/trainjob-source", "readOnly": True}],
     ]
-    with pytest.raises(InvalidSpec, match="workspace, several times.*needs Trainer 2.1 or later"):
+    with pytest.raises(InvalidSpec, match=r"workspace, several times.*needs Trainer 2.1 or later"):
         build_pods(step, Dialect.V2_0)
 
 

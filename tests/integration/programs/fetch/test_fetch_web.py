@@ -112,8 +112,8 @@ def test_a_killed_download_is_continued_and_never_mixed(
         server.files[PATH] = ServedFile(content, {"ETag": '"two"'})
     read_receipt(fetch())
     assert read_contents(dataset) == {"train.jsonl": content}
-    asked, resumed = (wanted for _, wanted, _ in server.requests)
-    assert asked == ""
+    first, resumed = (wanted for _, wanted, _ in server.requests)
+    assert first == ""
     assert (resumed == "") == changed
     assert resumed != "bytes=0-"
 

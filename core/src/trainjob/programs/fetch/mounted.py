@@ -83,7 +83,13 @@ class MountedSource:
         return self.uri
 
     def _find_files(self, path: Path, name: str, above: tuple[Path, ...]) -> Iterator[StoreFile]:
-        """Yield the files at a path, which get the relative path `name`; `above` are the folders that lead to it."""
+        """Yield the file at a path, or those in its folder.
+
+        Args:
+            path: the path, which may have symbolic links.
+            name: path of the file or the folder below the target folder; empty for the target folder itself.
+            above: the folders that lead to the path, without symbolic links.
+        """
         real = self._resolve(path)
         found = real.stat()
         if stat.S_ISREG(found.st_mode):
@@ -91,9 +97,9 @@ class MountedSource:
         elif stat.S_ISDIR(found.st_mode):
             if real in above:
                 raise self._link_error(path, "leads to a folder that contains it")
-            for entry in os.listdir(real):
-                if entry not in _LEFT_OUT:
-                    yield from self._find_files(path / entry, f"{name}/{entry}".lstrip("/"), (*above, real))
+            for entry in path.iterdir():
+                if entry.name not in _LEFT_OUT:
+                    yield from self._find_files(entry, f"{name}/{entry.name}".lstrip("/"), (*above, real))
 
     def _resolve(self, path: Path) -> Path:
         """Return a path without symbolic links."""
@@ -108,14 +114,14 @@ class MountedSource:
         return real
 
     def _link_error(self, path: Path, problem: str) -> FetchError:
-        shown = f"{self._show(path)} -> {os.readlink(path)}" if path.is_symlink() else self._show(path)
+        shown = f"{self._show(path)} -> {path.readlink()}" if path.is_symlink() else self._show(path)
         hint = "replace the link by its file, or name another folder"
         return FetchError(f"{self}: the symbolic link {shown} {problem}", hint=hint)
 
     def _describe_parent(self, path: Path) -> str:
         """Return which files there are in the last folder of a path that exists."""
         parent = next(folder for folder in path.parents if folder.is_dir())
-        names = sorted(os.listdir(parent))
+        names = sorted(entry.name for entry in self._resolve(parent).iterdir())
         more = f" and {len(names) - _LONGEST_LIST} more" if len(names) > _LONGEST_LIST else ""
         return f"{self._show(parent)} has {', '.join(names[:_LONGEST_LIST]) or 'no files'}{more}"
 

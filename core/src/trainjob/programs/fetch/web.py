@@ -25,7 +25,7 @@ _BLOCK = 1 << 20
 _TIMEOUT = 60.0  # seconds without a byte
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 _REPEAT = "the step may be repeated at any time"
-_TOKEN_ADVICE = "give the step a Secret with the key ACCESS_TOKEN, which is sent as a Bearer token, or correct it"
+_LOGIN_ADVICE = "give the step a Secret with the key ACCESS_TOKEN, which is sent as a Bearer token, or correct it"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class WebSource:
         """Return the error for a failure of the HTTP library: one sentence, and a hint."""
         status, kind = getattr(failure, "code", None), type(failure).__name__
         if status in (401, 403):
-            return FetchError(f"{self}: access denied (HTTP {status})", hint=_TOKEN_ADVICE)
+            return FetchError(f"{self}: access denied (HTTP {status})", hint=_LOGIN_ADVICE)
         if status in (404, 410):
             return FetchError(f"{self} does not exist (HTTP {status})", hint="correct the address")
         if status == 416:  # the file has become smaller
@@ -102,7 +102,7 @@ class WebSource:
         """
         headers, name = response.headers, PurePosixPath(unquote(urlsplit(self.url).path)).name
         if headers.get_content_type() == "text/html" and not name.lower().endswith((".html", ".htm")):
-            hint = f"it may be the page of a login: {_TOKEN_ADVICE}; or name the address of the file itself"
+            hint = f"it may be the page of a login: {_LOGIN_ADVICE}; or name the address of the file itself"
             raise FetchError(f"the response of {self} is a web page (text/html), not the file {name}", hint=hint)
         size = headers.get("Content-Length", "")
         if response.status == 206:
@@ -114,7 +114,9 @@ class WebSource:
         mark = " ".join(filter(None, (headers.get("ETag"), headers.get("Last-Modified")))) or self.sha256
         if not mark:
             hint = "add #sha256=HEX to the address, by which the file is checked"
-            raise FetchError(f"{self}: the response has neither ETag nor Last-Modified, so a change is not seen", hint=hint)
+            raise FetchError(
+                f"{self}: the response has neither ETag nor Last-Modified, so a change is not seen", hint=hint
+            )
         return StoreFile(name, name, int(size), mark, self.sha256)
 
     def _changed(self) -> FetchError:
