@@ -221,6 +221,12 @@ def test_a_web_page_that_is_named_is_fetched(fetch, server, dataset):
     assert read_contents(dataset) == {"page.html": b"<html>"}
 
 
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
+def test_an_own_authority_is_trusted(run_fetch, origin, authority_file, dataset, variable):
+    read_receipt(run_fetch("dataset", f"{origin}{PATH}", NO_PROXY="127.0.0.1", **{variable: authority_file}))
+    assert read_contents(dataset) == {"train.jsonl": ROWS}
+
+
 def test_an_unknown_authority_is_named_with_the_variable(run_fetch, origin):
     message = failure_message(run_fetch("dataset", f"{origin}{PATH}", NO_PROXY="127.0.0.1"))
     assert "set SSL_CERT_FILE in env to a file with the certificate of the store's authority" in message
