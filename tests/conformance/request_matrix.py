@@ -124,6 +124,7 @@ VOLUME_SOURCES: Mapping[str, Mapping[str, Any]] = {
     "host-path": {"hostPath": {"path": "/srv/data", "type": "DirectoryOrCreate"}},
     "projected": {"projected": {"sources": [{"secret": {"name": "s"}}, {"configMap": {"name": "c"}}]}},
     "nfs": {"nfs": {"server": "nfs.example.org", "path": "/export", "readOnly": True}},
+    "image": {"image": {"reference": "registry.example/acme/tiny:v1", "pullPolicy": "IfNotPresent"}},
 }
 """A volume of each kind."""
 ALL_VOLUMES = tuple(

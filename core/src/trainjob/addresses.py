@@ -7,6 +7,14 @@
 | `gs://bucket/path` | Google Cloud Storage |
 | `az://container/path` | Azure Blob Storage |
 | `abfs[s]://container[@account.dfs.core.windows.net]/path` | the same, as in Hadoop and adlfs |
+
+A step can also fetch from these, but not export to them:
+
+| Address | Files |
+|---|---|
+| `https://host/path/file[#sha256=HEX]` | one file of a web server |
+| `pvc://claim[/path]` | a PersistentVolumeClaim, as in KServe |
+| `oci://registry/repository[:tag]`, `oci://registry/repository@sha256:digest` | an OCI image |
 """
 
 from __future__ import annotations
@@ -22,6 +30,8 @@ from trainjob.errors import InvalidSpec, Problem
 
 __all__ = [
     "AZURE_SCHEMES",
+    "CLAIM_NAME",
+    "MOUNTED_SCHEMES",
     "REFERENCE_ADVICE",
     "STORE_SCHEMES",
     "Kind",
@@ -35,6 +45,12 @@ AZURE_SCHEMES = ("az", "abfs", "abfss")
 """Schemes of Azure Blob Storage."""
 STORE_SCHEMES = ("hf", "s3", "gs", *AZURE_SCHEMES)
 """Schemes of the addresses from which a step can fetch, and to which it can export."""
+MOUNTED_SCHEMES = ("pvc", "oci")
+"""Schemes of the addresses whose files Kubernetes mounts into the pod of a fetch."""
+_SOURCE_SCHEMES = (*STORE_SCHEMES, "https", "http", *MOUNTED_SCHEMES)
+
+CLAIM_NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+"""Name of a PersistentVolumeClaim."""
 
 Kind = Literal["dataset", "model"]
 
@@ -54,17 +70,24 @@ _HUB_FORM = "hf://ORGANIZATION/NAME"
 _REPOSITORY_RULE = "names have letters, digits, '-', '_' and '.', at most 96 characters, and no '--' or '..'"
 _WITH_REVISION = "write a revision as hf://ORGANIZATION/NAME@REVISION"
 _PAGE_PATH = re.compile(r"/(tree|blob|resolve)/.*")  # of the Hub's web pages
+_FILE_DIGEST = re.compile(r"(?:sha256=(?P<sha256>[0-9a-f]{64}))?")  # of a file, as pip has it
+# Rules of distribution/reference 0.6 (regexp.go), with a registry.
+_IMAGE = re.compile(
+    r"[\w.-]+(?::\d+)?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+(?::\w[\w.-]{0,127}|@(?P<digest>sha256:[0-9a-f]{64}))?",
+    re.ASCII,
+)
 
 _AZURE_FORM = "write it as abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
+_ONLY_FETCHED = "only InitializeDataset and InitializeModel read"
 _OTHER_ADDRESSES = {
     r"s3[an]://.*": "write it as s3://BUCKET/PATH",
     r"gcs://.*": "write it as gs://BUCKET/PATH",
     r"https?://(www\.)?(huggingface\.co|hf\.co)": f"write it as {_HUB_FORM}",
     r"wasbs?://.*|https?://.*\.(blob|dfs)\.core\..*": _AZURE_FORM,
-    r"oci://.*": "an image registry is not supported: use a bucket, the Hub, or the workspace",
+    r"oci://.*": f"{_ONLY_FETCHED} an image: use a bucket, the Hub, or the workspace",
     r"hdfs://.*": "HDFS is not supported: use a bucket, the Hub, or the workspace",
     r"(ms|modelscope)://.*": "ModelScope is not supported: use a bucket, the Hub, or the workspace",
-    r"pvc://.*": "for files in a PersistentVolumeClaim, give it as the workspace of the steps",
+    r"pvc://.*": f"{_ONLY_FETCHED} a PersistentVolumeClaim: give it as the workspace of the steps",
 }
 """Advice for known addresses of other forms, by a pattern of scheme and host."""
 
@@ -79,13 +102,15 @@ _MAX_SHOWN_LENGTH = 200  # characters
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """An address in a store.
+    """The parts of an address.
 
     Attributes:
-        scheme: `hf`, `s3`, `gs` or `az`.
-        bucket: bucket or container; of the Hub, the repository's `organization/name`.
+        scheme: `hf`, `s3`, `gs`, `az`, `https`, `http`, `pvc` or `oci`.
+        bucket: bucket or container; of the Hub, the repository's `organization/name`; of a web server, its host; name
+            of a PersistentVolumeClaim; reference of an image.
         path: path in it, without slashes at its ends; may be empty.
-        revision: branch, tag or commit in an address of the Hub; may be empty.
+        revision: branch, tag or commit in an address of the Hub; SHA-256 of a web server's file; digest of an image;
+            may be empty.
         account: name of Azure's storage account, if the address has it.
         account_url: URL of that account.
     """
@@ -117,7 +142,10 @@ def parse_source(uri: str, kind: Kind, field: str = "") -> StoreAddress:
     Raises:
         InvalidSpec: the address has no such form, or contains a credential.
     """
-    address = _parse_address(uri, kind, field)
+    check_uri(uri, field, _SOURCE_SCHEMES)
+    if find_other := _OTHER_SOURCES.get(uri.partition("://")[0]):
+        return find_other(uri, kind, field)
+    address = _parse_store_address(uri, kind, field)
     if address.scheme != "hf":
         return address
     if kind == "model" and address.path:
@@ -137,7 +165,8 @@ def parse_destination(uri: str, field: str = "") -> StoreAddress:
     Raises:
         InvalidSpec: the address has no such form, or contains a credential.
     """
-    address = _parse_address(uri, "model", field)
+    check_uri(uri, field, STORE_SCHEMES)
+    address = _parse_store_address(uri, "model", field)
     if address.scheme == "hf" and "/" not in address.bucket:
         raise _refuse(uri, f"it must be {_HUB_FORM}, or {_HUB_FORM}@REVISION/FOLDER", field)
     return address
@@ -176,8 +205,7 @@ def check_uri(uri: str, field: str, schemes: Sequence[str]) -> str:
     return uri
 
 
-def _parse_address(uri: str, kind: Kind, field: str) -> StoreAddress:
-    check_uri(uri, field, STORE_SCHEMES)
+def _parse_store_address(uri: str, kind: Kind, field: str) -> StoreAddress:
     scheme, _, rest = uri.partition("://")
     if scheme == "hf":
         return _parse_hub_address(uri, kind, field)
@@ -206,6 +234,56 @@ def _parse_hub_address(uri: str, kind: Kind, field: str) -> StoreAddress:
         raise _refuse(uri, _WITH_REVISION, field)
     revision = unquote(found["revision"] or "")  # refs/pr/1 is also written refs%2Fpr%2F1
     return StoreAddress("hf", repository, found["path"].strip("/"), revision)
+
+
+def _parse_file_address(uri: str, kind: Kind, field: str) -> StoreAddress:
+    """Return the parts of an address of one file of a web server.
+
+    Plain HTTP is accepted only with a digest, because the content can be changed on its way.
+    """
+    parts = urlsplit(uri)
+    digest = _FILE_DIGEST.fullmatch(parts.fragment.lower())
+    if advice := _find_advice(f"{parts.scheme}://{parts.netloc}"):
+        raise _refuse(uri, advice, field)
+    if redact_credentials(uri, {}) != uri:
+        rule = "it must not be a signed URL, which is a credential and expires: write the address in its store, such as"
+        raise _refuse(uri, f"{rule} s3://BUCKET/PATH, or for a Bearer token {REFERENCE_ADVICE}", field)
+    if kind == "model":
+        rule = "a model has several files, and a web server has no list of them: use hf://, s3://, oci:// or pvc://"
+        raise _refuse(uri, rule, field)
+    if not parts.path.rpartition("/")[2]:
+        raise _refuse(uri, "it must name one file: https://HOST/PATH/FILE", field)
+    if not digest:
+        raise _refuse(uri, "only #sha256=HEX, with 64 digits, may follow the path", field)
+    if parts.scheme == "http" and not digest["sha256"]:
+        raise _refuse(uri, "write it as https://, or with #sha256=HEX at its end, by which the file is checked", field)
+    if not uri.isascii() or " " in uri:
+        raise _refuse(uri, "write blanks and letters outside ASCII percent-encoded, such as %20", field)
+    return StoreAddress(parts.scheme, parts.netloc, parts.path.strip("/"), digest["sha256"] or "")
+
+
+def _parse_claim_address(uri: str, kind: Kind, field: str) -> StoreAddress:  # noqa: ARG001 - a claim may have both
+    scheme, _, rest = uri.partition("://")
+    claim, _, path = rest.partition("/")
+    if not CLAIM_NAME.fullmatch(claim):
+        raise _refuse(uri, "it must be pvc://CLAIM/PATH, with the name of a PersistentVolumeClaim", field)
+    return StoreAddress(scheme, claim, path.strip("/"))
+
+
+def _parse_image_address(uri: str, kind: Kind, field: str) -> StoreAddress:  # noqa: ARG001 - an image may have both
+    scheme, _, reference = uri.partition("://")
+    found = _IMAGE.fullmatch(reference)
+    if not found:
+        raise _refuse(uri, "it must be oci://REGISTRY/REPOSITORY:TAG or oci://REGISTRY/REPOSITORY@sha256:DIGEST", field)
+    return StoreAddress(scheme, reference, revision=found["digest"] or "")
+
+
+_OTHER_SOURCES = {
+    **dict.fromkeys(("https", "http"), _parse_file_address),
+    "pvc": _parse_claim_address,
+    "oci": _parse_image_address,
+}
+"""Functions that parse the addresses of sources that are no stores, by scheme."""
 
 
 def _find_advice(address: str) -> str:

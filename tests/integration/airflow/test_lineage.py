@@ -69,6 +69,16 @@ def test_a_folder_of_a_claim_is_part_of_the_dataset_name():
     assert name_pairs(lineage.outputs) == [(VOLUME, "tickets/team/model")]
 
 
+def test_a_claim_as_a_source_is_the_dataset_of_the_workspace_that_it_was():
+    operator = InitializeModelOperator(
+        task_id="m", workspace="tickets", storage_uri="pvc://base/team/model", namespace="ml"
+    )
+    lineage = operator.get_openlineage_facets_on_start()
+    assert name_pairs(lineage.inputs) == [(VOLUME, "ml/base/team/model")]
+    image = InitializeModelOperator(task_id="i", workspace="tickets", storage_uri="oci://registry.example/acme/tiny:v1")
+    assert name_pairs(image.get_openlineage_facets_on_start().inputs) == [("oci://registry.example", "acme/tiny:v1")]
+
+
 def test_an_export_reports_version_and_size_of_the_model():
     operator = ExportModelOperator(task_id="e", workspace="w", destination="s3://models/tickets")
     operator.task_result = {

@@ -44,10 +44,9 @@ from trainjob.spec.resources import ResourceRequirements, resolve_resources
 from trainjob.spec.runtime_patches import MAX_PATCHES
 from trainjob.spec.trainer_versions import API_VERSION
 from trainjob.spec.trainers import escape_expansion, validate_command
-from trainjob.spec.volumes import WORKSPACE
+from trainjob.spec.volumes import WORKSPACE, WORKSPACE_VOLUME
 
 _TRAINER_JOB, _LAUNCHER_JOB = "node", "launcher"
-_WORKSPACE_VOLUME = "workspace"
 
 _Items = list[dict[str, Any]]
 
@@ -227,7 +226,7 @@ def _workspace(workspace: WorkspaceVolume) -> tuple[Mapping[str, Any], dict[str,
     claim = {"persistentVolumeClaim": {"claimName": workspace.claim}}
     # With type Directory, a missing folder causes an event of the pod. Without it, a folder of root would be created.
     folder = {"hostPath": {"path": workspace.node_path, "type": "Directory"}}
-    return claim if workspace.claim else folder, _mount(_WORKSPACE_VOLUME, WORKSPACE, workspace.sub_path)
+    return claim if workspace.claim else folder, _mount(WORKSPACE_VOLUME, WORKSPACE, workspace.sub_path)
 
 
 def _volume(volume: Volume) -> tuple[Mapping[str, Any], dict[str, Any]]:

@@ -18,6 +18,7 @@ from trainjob.spec.builtin_runtimes import is_stock_builtin
 from trainjob.spec.initializers import DEFAULT_MODEL_IGNORE_PATTERNS
 from trainjob.spec.queue import PODSET_PREFIX
 from trainjob.spec.resources import count_gpus
+from trainjob.spec.volumes import WORKSPACE_VOLUME
 
 _DIALECTS = tuple(Dialect)
 _STOCK_MPI = ("deepspeed-distributed", "mlx-distributed")
@@ -91,7 +92,7 @@ def _pod_annotations(job: TrainJob) -> str | None:
 
 
 def _repeated_volume(job: TrainJob) -> str | None:
-    names = [volume.name for volume in job.volumes]
+    names = [*([WORKSPACE_VOLUME] if job.workspace else []), *(volume.name for volume in job.volumes)]
     again = next((name for name in names if names.count(name) > 1), None)
     return None if again is None else f"{again}, several times"
 

@@ -22,7 +22,15 @@ AZURE_KEYS = (
     *("AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET"),
 )
 """Variables that our programs read: those of Azure's command line, of adlfs, and of a service principal."""
-_KEYS = {"hf": HUGGING_FACE_KEYS, "s3": S3_KEYS, "gs": GOOGLE_KEYS, **dict.fromkeys(AZURE_SCHEMES, AZURE_KEYS)}
+WEB_KEYS = ("ACCESS_TOKEN",)
+"""The variable that our fetch reads: the Bearer token for a web server."""
+_KEYS = {
+    "hf": HUGGING_FACE_KEYS,
+    "s3": S3_KEYS,
+    "gs": GOOGLE_KEYS,
+    "https": WEB_KEYS,
+    **dict.fromkeys(AZURE_SCHEMES, AZURE_KEYS),
+}
 
 REGISTRY_KEYS = ("REGISTRY_TOKEN",)
 """The variable that our export reads to register a model in a Kubeflow Model Registry."""

@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
+from trainjob.addresses import MOUNTED_SCHEMES, Kind, parse_source
 from trainjob.framework_modules import list_modules
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE, SAVE_ENV
 from trainjob.manifest import labels
@@ -36,6 +37,7 @@ from trainjob.spec import (
     Step,
     TrainJob,
     TrainJobManifest,
+    Volume,
 )
 from trainjob.spec.base_request import BaseRequest
 from trainjob.spec.framework import get_framework
@@ -43,8 +45,9 @@ from trainjob.spec.job import Program
 from trainjob.spec.registry import Registry
 from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainers import escape_expansion, trainer_image
-from trainjob.spec.volumes import WORKSPACE
+from trainjob.spec.volumes import WORKSPACE, WORKSPACE_VOLUME
 
+_SOURCE_VOLUME = "trainjob-source"  # of the claim or the image from which a step fetches
 FETCH_PACKAGES = ("trainjob.programs.fetch", "trainjob.addresses", "trainjob.credentials", "trainjob.errors")
 """The fetch's program, and what it needs."""
 EXPORT_PACKAGES = (
@@ -99,7 +102,7 @@ def export_program(source: Program = "packed") -> list[str]:
 
 
 def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
-    kind = "dataset" if isinstance(step, InitializeDataset) else "model"
+    kind: Kind = "dataset" if isinstance(step, InitializeDataset) else "model"
     # The Trainer's initializers read these variables (Trainer 2.3, pkg/initializers/types/types.py). Only our own
     # program reads REVISION.
     variables: dict[str, EnvValue | None] = {
@@ -111,13 +114,34 @@ def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
         "REVISION": step.revision,
     }
     keys = get_credential_keys(step.storage_uri)
+    source = _source_volumes(step, kind)
     return _single_node_job(
-        step,
+        step.model_copy(update={"volumes": (*step.volumes, *source)}),
         image=step.image or trainer_image(f"{kind}-initializer"),
         command=tuple(program_command(*FETCH_PACKAGES, source=step.program)),
-        args=("--kind", kind, "--folder", f"{WORKSPACE}/{kind}", *secret_arguments(step.secret, keys)),
+        args=(
+            *("--kind", kind, "--folder", f"{WORKSPACE}/{kind}", *secret_arguments(step.secret, keys)),
+            *(word for volume in source for word in ("--source", volume.mount_path)),
+        ),
         env={**variables, **secret_env(step.secret, keys)},
     )
+
+
+def _source_volumes(step: InitializeDataset | InitializeModel, kind: Kind) -> tuple[Volume, ...]:
+    """Return the volume with the files of a claim or an image; empty for other addresses.
+
+    A claim is mounted as a whole, because symbolic links of its folders may lead to other folders of it.
+    """
+    address = parse_source(step.storage_uri, kind)
+    if address.scheme not in MOUNTED_SCHEMES:
+        return ()
+    claim, image = {"claimName": address.bucket}, {"reference": address.bucket}
+    kubernetes_source = {"persistentVolumeClaim": claim} if address.scheme == "pvc" else {"image": image}
+    volume = Volume(name=_SOURCE_VOLUME, source=kubernetes_source, mount_path=f"/mnt/{_SOURCE_VOLUME}", read_only=True)
+    # A second mount of the workspace's volume, because a pod with two volumes of one claim may never start
+    # (kubernetes/kubernetes#132921, kubelet 1.28).
+    is_workspace = address.scheme == "pvc" and address.bucket == step.workspace.claim
+    return (volume.model_copy(update={"name": WORKSPACE_VOLUME}) if is_workspace else volume,)
 
 
 def _export(step: ExportModel) -> TrainJob:

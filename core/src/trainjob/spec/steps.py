@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
-from trainjob.addresses import Kind, parse_destination, parse_source
+from trainjob.addresses import STORE_SCHEMES, Kind, parse_destination, parse_source
 from trainjob.errors import InvalidSpec
 from trainjob.spec.base import invalid_field, to_json_value
 from trainjob.spec.base_request import STEP_ALIASES
@@ -30,14 +31,20 @@ from trainjob.spec.volumes import WorkspaceField
 
 # Names that git allows, a little stricter (git 2.47, git-check-ref-format).
 _REVISION = re.compile(r"[\w][\w./+-]{0,254}")
+# Why the address of a source that is no store has no Secret.
+_NO_SECRET = {
+    "http": "a token must not be sent without TLS: write the address with https://",
+    "pvc": "files of a PersistentVolumeClaim need no credentials",
+    "oci": "the node pulls the image: name its pull secret in placement.image_pull_secrets",
+}
 
 
 class _InitializeStep(BaseStep):
-    """Base class of the steps that fetch files from a store into the workspace.
+    """Base class of the steps that fetch files into the workspace.
 
     Attributes:
-        storage_uri: address to fetch from, such as `s3://bucket/path` or `hf://organization/name`, which a revision may
-            follow: `hf://organization/name@v1.0`.
+        storage_uri: address to fetch from, such as `s3://bucket/path`, `pvc://claim/path`, `oci://registry/image:tag`,
+            or `hf://organization/name`, which a revision may follow: `hf://organization/name@v1.0`.
         workspace: claim into which the files are written.
         revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of `main`.
         ignore_patterns: patterns of the files that are not fetched; by default a model's weights in other formats than
@@ -93,6 +100,29 @@ class _InitializeStep(BaseStep):
         return self
 
     @model_validator(mode="after")
+    def _reject_fields_of_stores(self) -> Self:
+        scheme = parse_source(self.storage_uri, self._kind).scheme
+        if scheme in STORE_SCHEMES:
+            return self
+        for name in ("endpoint", "region", "role_arn"):
+            if (given := getattr(self, name)) is not None:
+                raise invalid_field(name, given, f"it is only for stores; the address says where the {self._kind} is")
+        if self.secret and (rule := _NO_SECRET.get(scheme)):
+            raise invalid_field("secret", self.secret.name, rule)
+        return self
+
+    @model_validator(mode="after")
+    def _reject_own_folder(self) -> Self:
+        address = parse_source(self.storage_uri, self._kind)
+        if address.scheme != "pvc" or address.bucket != self.workspace.claim:
+            return self
+        source, target = PurePosixPath("/", address.path), PurePosixPath("/", self.workspace.sub_path, self._kind)
+        if source.is_relative_to(target) or target.is_relative_to(source):
+            rule = f"the step itself writes to {target} of this PersistentVolumeClaim: name another folder"
+            raise invalid_field("storage_uri", self.storage_uri, rule)
+        return self
+
+    @model_validator(mode="after")
     def _validate_revision(self) -> Self:
         if self.revision is None:
             return self
@@ -109,7 +139,8 @@ class _InitializeStep(BaseStep):
 class InitializeDataset(_InitializeStep):
     """Step that fetches a dataset into `/workspace/dataset`.
 
-    The source is an address such as `hf://organization/name`, `s3://bucket/path` or `az://container/path`.
+    The source is an address such as `hf://organization/name`, `s3://bucket/path`, `az://container/path`,
+    `https://host/file.jsonl`, `pvc://claim/path` or `oci://registry/image:tag`.
     """
 
     _kind: ClassVar[Kind] = "dataset"
@@ -118,7 +149,8 @@ class InitializeDataset(_InitializeStep):
 class InitializeModel(_InitializeStep):
     """Step that fetches a model into `/workspace/model`.
 
-    The source is an address such as `hf://organization/name`, `s3://bucket/path` or `az://container/path`.
+    The source is an address such as `hf://organization/name`, `s3://bucket/path`, `az://container/path`,
+    `pvc://claim/path` or `oci://registry/image:tag`.
     """
 
     _kind: ClassVar[Kind] = "model"

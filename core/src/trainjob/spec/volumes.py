@@ -10,17 +10,18 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, field_validator, model_validator
 from typing_extensions import Self
 
+from trainjob.addresses import CLAIM_NAME
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.kubernetes_values import POD_SPEC, check_kubernetes_value
 
 WORKSPACE = "/workspace"
-_CLAIM = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 # A volume's name is a DNS label (Kubernetes 1.36, pkg/apis/core/validation).
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+WORKSPACE_VOLUME = "workspace"
 # `workspace` is our volume. The others are the Trainer's: it replaces a volume of the same name with its own, or JobSet
 # refuses to create the Job (Trainer 2.3, pkg/runtime/framework/plugins; JobSet 0.12 webhook).
-_RESERVED_NAMES = ("workspace", "initializer", "kubeflow-trainer-token", "mpi-ssh-auth", "mpi-hostfile")
+_RESERVED_NAMES = (WORKSPACE_VOLUME, "initializer", "kubeflow-trainer-token", "mpi-ssh-auth", "mpi-hostfile")
 # Lists of a pod patch have at most 128 items (Trainer 2.2, pkg/apis/trainer/v1alpha1/trainjob_types.go); one item is
 # the workspace.
 _MAX_VOLUMES = 127
@@ -70,7 +71,7 @@ class WorkspaceVolume(Spec):
     @field_validator("claim")
     @classmethod
     def _validate_claim(cls, claim: str) -> str:
-        if claim and (len(claim) > 253 or not _CLAIM.fullmatch(claim)):
+        if claim and not CLAIM_NAME.fullmatch(claim):
             raise invalid_field(
                 "", claim, "it must be the name of a PersistentVolumeClaim: lower case letters, digits and -"
             )

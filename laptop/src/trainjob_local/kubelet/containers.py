@@ -271,6 +271,7 @@ class Container:
         return [
             Mount(self._local_path(mount), mount["mountPath"], read_only=bool(mount.get("readOnly")))
             for mount in self._spec.get("volumeMounts", [])
+            if mount["name"] in self.volume_folders
         ]
 
     def _local_path(self, mount: Json) -> Path:

@@ -180,7 +180,9 @@ class PodWorker:
         while not self._stop.is_set():
             try:
                 mounts = {
-                    volume["name"]: self._inputs.prepare_volume(volume) for volume in self._spec.get("volumes") or []
+                    volume["name"]: self._inputs.prepare_volume(volume)
+                    for volume in self._spec.get("volumes") or []
+                    if "image" not in volume  # Kubernetes 1.34 drops such volumes and their mounts (pkg/api/pod)
                 }
             except (MissingInput, ClusterError) as error:
                 self._node.events.record(

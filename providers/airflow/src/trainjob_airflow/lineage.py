@@ -6,6 +6,7 @@ It requires Airflow's OpenLineage provider, which calls these functions.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -64,8 +65,8 @@ def build_lineage(
 
     mounted = getattr(step, "workspace", None)
     volume = workspace or (f"{mounted.location}/{mounted.sub_path}".strip("/") if mounted else "")
-    volume_uri = "/".join(filter(None, (f"kubernetes://{connection or 'default'}", namespace, volume)))
-    sources, targets = _input_and_output_uris(step, volume_uri)
+    claims_uri = "/".join(filter(None, (f"kubernetes://{connection or 'default'}", namespace)))
+    sources, targets = _input_and_output_uris(step, "/".join(filter(None, (claims_uri, volume))))
     run_facets: dict[str, Any] = {}
     versions: dict[str, Any] = {}
     sizes: dict[str, Any] = {}
@@ -75,6 +76,8 @@ def build_lineage(
     if "digest" in result:
         versions["version"] = DatasetVersionDatasetFacet(datasetVersion=result["digest"])
         sizes["outputStatistics"] = OutputStatisticsOutputDatasetFacet(size=result["bytes"], fileCount=result["files"])
+    # A claim has the same name as the workspace of the step that filled it.
+    sources = [re.sub("^pvc:/", claims_uri, uri) for uri in sources]
     inputs = [InputDataset(*dataset_from_uri(uri)) for uri in sources]
     outputs = [OutputDataset(*dataset_from_uri(uri), facets=versions, outputFacets=sizes) for uri in targets]
     return OperatorLineage(inputs=inputs, outputs=outputs, run_facets=run_facets)

@@ -83,6 +83,7 @@ FAILURES = {
     "dns error: failed to lookup address information: Name or service not known": "correct the endpoint's host",
     "tcp connect error: Connection refused (os error 111)": "check the endpoint's host and port",
     "unsuccessful tunnel: 407 Proxy Authentication Required": "set NO_PROXY for a store inside the cluster",
+    "URLError: <urlopen error Tunnel connection failed: 403 Forbidden>": "set NO_PROXY for a store inside the cluster",
     "url (https://proxy.example/v2): Connection refused": "check the endpoint's host and port",
     "Temporary failure in name resolution": "the step may be repeated",
     "unexpected end of file": "the default",

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from trainjob.errors import InvalidSpec
-from trainjob.manifest import build_trainjob, to_trainjob
+from trainjob.manifest import Dialect, build_trainjob, to_trainjob
 from trainjob.spec import InitializeDataset, InitializeModel
 
 
@@ -46,13 +46,68 @@ def test_the_container_gets_upstreams_variables_and_the_revision(kind):
 
 @pytest.mark.parametrize(
     ("scheme", "known"),
-    [("s3", {"ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"}), ("gs", {"GOOGLE_CREDENTIALS"})],
+    [
+        ("s3", {"ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN"}),
+        ("gs", {"GOOGLE_CREDENTIALS"}),
+        ("https", {"ACCESS_TOKEN"}),
+    ],
 )
 def test_a_store_gets_its_own_keys_of_the_secret_and_no_revision(scheme, known):
     trainer = build_trainer(InitializeDataset(storage_uri=f"{scheme}://b/x", workspace="w", secret="s"))
     assert "REVISION" not in [variable["name"] for variable in trainer["env"]]
     keys = {variable["valueFrom"]["secretKeyRef"]["key"] for variable in trainer["env"] if "valueFrom" in variable}
     assert keys == known
+
+
+def build_pods(step, dialect=Dialect.V2_2):
+    """Return the pod's parts in the patches of a step's TrainJob."""
+    patches = build_trainjob(to_trainjob(step), name="n", namespace="ns", dialect=dialect)["spec"]["runtimePatches"]
+    jobs = [patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"] for patch in patches]
+    return [job["template"]["spec"]["template"]["spec"] for [job] in jobs]
+
+
+@pytest.mark.parametrize(
+    ("uri", "source"),
+    [
+        ("pvc://data/a/b", {"persistentVolumeClaim": {"claimName": "data"}}),
+        ("pvc://data", {"persistentVolumeClaim": {"claimName": "data"}}),
+        ("oci://r.example/a/b:1", {"image": {"reference": "r.example/a/b:1"}}),
+        (f"oci://r.example/a@sha256:{'0' * 64}", {"image": {"reference": f"r.example/a@sha256:{'0' * 64}"}}),
+    ],
+)
+def test_a_claim_or_an_image_is_mounted_as_a_whole_and_read_only(uri, source):
+    step = InitializeDataset(storage_uri=uri, workspace="w", placement={"image_pull_secrets": ["registry"]})
+    assert build_trainer(step)["args"][-2:] == ["--source", "/mnt/trainjob-source"]
+    [pod] = build_pods(step)
+    claim = {"name": "workspace", "persistentVolumeClaim": {"claimName": "w"}}
+    assert pod["volumes"] == [claim, {"name": "trainjob-source", **source}]
+    assert pod["containers"][0]["volumeMounts"] == [
+        {"name": "workspace", "mountPath": "/workspace"},
+        {"name": "trainjob-source", "mountPath": "/mnt/trainjob-source", "readOnly": True},
+    ]
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_the_claim_of_the_workspace_is_mounted_twice_as_one_volume():
+    step = InitializeDataset(storage_uri="pvc://w/shared", workspace={"claim": "w", "sub_path": "team"})
+    first, second = build_pods(step)
+    assert first["volumes"] == [{"name": "workspace", "persistentVolumeClaim": {"claimName": "w"}}]
+    assert "volumes" not in second
+    assert [pod["containers"][0]["volumeMounts"] for pod in (first, second)] == [
+        [{"name": "workspace", "mountPath": "/workspace", "subPath": "team"}],
+        [{"name": "workspace", "mountPath": "/mnt/trainjob-source", "readOnly": True}],
+    ]
+    with pytest.raises(InvalidSpec, match=r"workspace, several times.*needs Trainer 2.1 or later"):
+        build_pods(step, Dialect.V2_0)
+
+
+@pytest.mark.parametrize("field", ["name", "mount_path"])
+def test_a_volume_in_the_place_of_the_source_is_refused(field):
+    volume = {"name": "own", "source": {"emptyDir": {}}, "mount_path": "/own"}
+    taken = {"name": "trainjob-source", "mount_path": "/mnt/trainjob-source"}
+    step = InitializeDataset(storage_uri="pvc://data", workspace="w", volumes=[{**volume, field: taken[field]}])
+    with pytest.raises(InvalidSpec, match=rf"volumes\[1\].{field} cannot be .*: choose another"):
+        build_trainer(step)
 
 
 def test_the_program_gets_the_name_of_the_secret_and_its_keys():

@@ -11,7 +11,7 @@ __all__ = ["find_connection_advice", "use_certificates"]
 # Variables of other tools with the file of the trusted authorities, in the order of their precedence.
 _CERTIFICATE_VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _USED_VARIABLE = "SSL_CERT_FILE"
-# Parts of messages of rustls 0.23 and reqwest 0.12 (opendal 0.47), OpenSSL 3 and httpx (huggingface_hub 2.4).
+# Parts of messages of rustls 0.23 and reqwest 0.12 (opendal 0.47), OpenSSL 3, httpx (huggingface_hub 2.4) and urllib.
 _ADVICE = {
     r"CaUsedAsEndEntity|self[- ]signed certificate(?! in certificate chain)": (
         "the store's certificate is its own authority, which is not accepted: give the store a certificate that an "
@@ -29,7 +29,7 @@ _ADVICE = {
     r"dns error|failed to lookup address|Name or service not known|name resolution|nodename nor servname": (
         "correct the endpoint's host, and check that pods can resolve it; the step may be repeated"
     ),
-    r"tunnel error|unsuccessful tunnel|ProxyError|[Pp]roxy (?:error|connect|[Aa]uth)": (
+    r"tunnel error|unsuccessful tunnel|Tunnel connection failed|ProxyError|[Pp]roxy (?:error|connect|[Aa]uth)": (
         "check HTTPS_PROXY, and set NO_PROXY for a store inside the cluster"
     ),
     r"[Cc]onnection refused|All connection attempts failed": (

@@ -18,20 +18,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from trainjob.addresses import Kind, parse_source
+from trainjob.addresses import MOUNTED_SCHEMES, STORE_SCHEMES, Kind, parse_source
 from trainjob.credentials import clean_environment, redact_credentials
-from trainjob.errors import FetchError, InvalidSpec, TrainJobError
+from trainjob.errors import FetchError, InvalidSpec, Problem, ProblemKind, TrainJobError
 from trainjob.programs.fetch.bucket import create_bucket
 from trainjob.programs.fetch.connections import use_certificates
 from trainjob.programs.fetch.credentials import check_secrets
 from trainjob.programs.fetch.folder import Folder, sync_file
 from trainjob.programs.fetch.hub import HubSource
 from trainjob.programs.fetch.listing import Listing, StoreFile, compute_digests
+from trainjob.programs.fetch.mounted import MountedSource, find_models
 from trainjob.programs.fetch.names import check_conflicts, check_names
 from trainjob.programs.fetch.objects import ObjectSource
 from trainjob.programs.fetch.progress import FetchProgress, format_size, print_line
 from trainjob.programs.fetch.record import RECORD_FILE, RECORD_FOLDER, Record, RecordedFile, RecordWriter, read_record
 from trainjob.programs.fetch.selection import choose_files, describe_choice
+from trainjob.programs.fetch.web import WebSource
 from trainjob.version import check_version
 
 __all__ = ["CREDENTIALS_HELP", "Fetch", "fetch", "main"]
@@ -40,7 +42,7 @@ _WORKERS = 4
 CREDENTIALS_HELP = "name of a Secret, and the variables of which the pod must have at least one"
 _PARTIAL_FILES = f"{RECORD_FOLDER}/parts"  # incomplete files, each named after its key and content
 
-Source = HubSource | ObjectSource
+Source = HubSource | ObjectSource | WebSource | MountedSource
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Fetch:
         revision: a branch, a tag or a commit of a repository; empty means the newest commit.
         ignore_patterns: files not to fetch; see [trainjob.programs.fetch.selection.choose_files][].
         environment: endpoint, region, role and credentials, in the variables of the Trainer's initializers.
+        source: folder at which a PersistentVolumeClaim or an image is mounted; None for other addresses.
     """
 
     kind: Kind
@@ -62,20 +65,29 @@ class Fetch:
     revision: str = ""
     ignore_patterns: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    source: Path | None = None
 
 
 def create_source(request: Fetch) -> Source:
-    """Return the store that the request's address names.
+    """Return the source that the request's address names.
 
     Raises:
-        InvalidSpec: the address has no known form.
+        InvalidSpec: the address has no known form, or its files are to be mounted and the request names no folder.
     """
     env, address = request.environment, parse_source(request.uri, request.kind, "STORAGE_URI")
     endpoint = env.get("ENDPOINT", "")
     if address.scheme == "hf":
         token = env.get("ACCESS_TOKEN") or env.get("HF_TOKEN") or ""
         return HubSource(request.kind, address.bucket, request.revision or address.revision, endpoint, token)
-    return ObjectSource(create_bucket(address, env, endpoint, env.get("REGION", "")), address.path)
+    if address.scheme in STORE_SCHEMES:
+        return ObjectSource(create_bucket(address, env, endpoint, env.get("REGION", "")), address.path)
+    if address.scheme not in MOUNTED_SCHEMES:
+        return WebSource(request.uri.partition("#")[0], address.revision, env.get("ACCESS_TOKEN", ""))
+    if request.source is None:
+        rule = f"name the folder at which {request.uri} is mounted"
+        raise InvalidSpec(Problem("--source", "", rule, ProblemKind.MISSING))
+    root = request.source.resolve()
+    return MountedSource(root, find_models(root) if address.scheme == "oci" else address.path, request.uri)
 
 
 def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[str, Any]:
@@ -192,7 +204,7 @@ class _FetchRun:
             self._folder.remove(part)
         raise FetchError(
             f"{file.key} of {self._source} was damaged during the transfer",
-            hint="its size or digest differs from the store's listing",
+            hint="its size or digest differs from the store's listing, or from the digest in the address",
         )
 
     def _verify(self, file: StoreFile, name: str) -> RecordedFile | None:
@@ -234,6 +246,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Fetch:
     )
     parser.add_argument("--kind", required=True, choices=("dataset", "model"), help="what to fetch")
     parser.add_argument("--folder", required=True, type=Path, help="target folder")
+    parser.add_argument("--source", type=Path, help="folder at which the files of pvc:// or oci:// are mounted")
     names = ("SECRET", "VARIABLE")
     parser.add_argument("--secret", action="append", default=[], nargs="+", metavar=names, help=CREDENTIALS_HELP)
     given = parser.parse_args(arguments)
@@ -246,6 +259,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Fetch:
         os.environ.get("REVISION", "").strip(),
         tuple(pattern for pattern in patterns if pattern),
         dict(os.environ),
+        given.source,
     )
 
 

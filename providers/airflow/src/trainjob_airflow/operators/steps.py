@@ -96,8 +96,9 @@ class InitializeDatasetOperator(FetchOperator):
         """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            storage_uri: address to fetch from, such as `s3://bucket/path` or `hf://organization/name`, which a revision
-                may follow: `hf://organization/name@v1.0`.
+            storage_uri: address to fetch from, such as `s3://bucket/path`, `pvc://claim/path`,
+                `oci://registry/image:tag`, or `hf://organization/name`, which a revision may follow:
+                `hf://organization/name@v1.0`.
             workspace: claim into which the files are written. It is a `Workspace`, the name of an existing claim, or a
                 `trainjob.WorkspaceVolume`.
             revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of
@@ -262,8 +263,9 @@ class InitializeModelOperator(FetchOperator):
         """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            storage_uri: address to fetch from, such as `s3://bucket/path` or `hf://organization/name`, which a revision
-                may follow: `hf://organization/name@v1.0`.
+            storage_uri: address to fetch from, such as `s3://bucket/path`, `pvc://claim/path`,
+                `oci://registry/image:tag`, or `hf://organization/name`, which a revision may follow:
+                `hf://organization/name@v1.0`.
             workspace: claim into which the files are written. It is a `Workspace`, the name of an existing claim, or a
                 `trainjob.WorkspaceVolume`.
             revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of

@@ -65,8 +65,8 @@ def initialize_model(
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        storage_uri: Address to fetch from, such as `s3://bucket/path` or `hf://organization/name`, which a revision may
-            follow: `hf://organization/name@v1.0`.
+        storage_uri: Address to fetch from, such as `s3://bucket/path`, `pvc://claim/path`, `oci://registry/image:tag`,
+            or `hf://organization/name`, which a revision may follow: `hf://organization/name@v1.0`.
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
         revision: Branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of `main`.
         ignore_patterns: Patterns of the files that are not fetched; by default a model's weights in other formats than
