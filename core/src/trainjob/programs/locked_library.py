@@ -1,4 +1,4 @@
-"""Client library of a tracker or a store: the image's, or an installation of the locked packages."""
+"""Library of a tracker, a store or datasets: the image's, or an installation of the locked packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from trainjob.frameworks.pip_installation import install
+from trainjob.programs.pip_installation import install
 
 __all__ = ["import_library"]
 
