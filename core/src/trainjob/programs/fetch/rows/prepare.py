@@ -52,7 +52,7 @@ def prepare_rows(
         reason = " ".join(str(cause).split())[:_LONGEST_REASON]
         raise FetchError(
             f"the rows of {root / SOURCE_FOLDER} can't be prepared: {type(cause).__name__}: {reason}",
-            hint="correct the file, or leave it out with ignore_patterns",
+            hint="correct the file, such as a CSV file that is not separated by commas, or leave it out with ignore_patterns",
         ) from error
     mark = request.compute_mark(sources)
     return [RecordedFile(path, size, mark, sha256) for path, (size, sha256) in parts.items()]
@@ -98,7 +98,7 @@ def _load_rows(root: Path, request: Preparation, report: Callable[[str], None]) 
     for name in dict.fromkeys(name for found in names.values() for name in found):
         splits[name] = reader.read(name)
         report(f"fetch: the split {name} has {len(splits[name])} rows, columns {', '.join(splits[name].column_names)}")
-        _refuse_columns(root / SOURCE_FOLDER, splits[name])
+        _refuse_columns(root / SOURCE_FOLDER, reader.loader, splits[name])
     selected = [
         rename_columns(select_rows({name: splits[name] for name in names[field]}, field, notation), request.columns)
         for field, notation in notations.items()
@@ -108,9 +108,10 @@ def _load_rows(root: Path, request: Preparation, report: Callable[[str], None]) 
     return dict(zip((TRAIN_FILE, EVAL_FILE), selected, strict=False))
 
 
-def _refuse_columns(source: Path, rows: Any) -> None:
+def _refuse_columns(source: Path, loader: str, rows: Any) -> None:
+    """Refuse columns that JSON cannot hold, and those of a CSV file that was not read as it was meant."""
     names = rows.column_names
-    if len(names) == 1 and (found := next((each for each in _SEPARATORS if each in names[0]), "")):
+    if loader == "csv" and (found := next((each for each in _SEPARATORS if each in names[0]), "")):
         raise FetchError(
             f"the columns of {source} are separated by {found!r}: {names[0]}", hint="separate them by commas"
         )

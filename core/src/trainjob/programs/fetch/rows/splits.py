@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +30,12 @@ class RowReader:
     """Reader of the splits of one dataset.
 
     Attributes:
+        loader: name of the loader in `datasets`, such as `csv`; empty for a dataset that `save_to_disk` wrote.
         splits: names of the splits, in the order of the dataset.
         read: function that returns the rows of a split as a `Dataset`.
     """
 
+    loader: str
     splits: Sequence[str]
     read: Callable[[str], Any]
 
@@ -55,7 +58,7 @@ class RowReader:
         if saved := _find_saved_splits(folder):
             if subset:
                 raise _refuse("subset", subset, "a dataset that `save_to_disk` wrote has no subsets")
-            return cls(list(saved), lambda split: datasets.load_from_disk(str(saved[split])))
+            return cls("", list(saved), lambda split: datasets.load_from_disk(str(saved[split])))
         name, folder = _choose_subset(folder, subset), folder.resolve()
         builder = datasets.load_dataset_builder(str(folder), name, cache_dir=str(cache))
         patterns = {
@@ -63,17 +66,24 @@ class RowReader:
             for split, files in (builder.config.data_files or {}).items()
         }
 
-        def read(split: str) -> Any:
-            return datasets.load_dataset(
-                str(folder),
-                name,
-                data_files={split: patterns[split]},
-                split=split,
-                features=builder.info.features,  # otherwise those of README.md do not count beside data_files
-                cache_dir=str(cache),
-            )
+        loader = type(builder).__module__.rpartition(".")[2]
+        # Otherwise pandas takes the first column for an index if rows have more values than the header (pandas 3.1).
+        options = {"index_col": False} if loader == "csv" else {}
 
-        return cls(list(patterns), read)
+        def read(split: str) -> Any:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", "Length of header or names does not match length of data")
+                return datasets.load_dataset(
+                    str(folder),
+                    name,
+                    data_files={split: patterns[split]},
+                    split=split,
+                    features=builder.info.features,  # otherwise those of README.md do not count beside data_files
+                    cache_dir=str(cache),
+                    **options,
+                )
+
+        return cls(loader, list(patterns), read)
 
     def choose_split(self, field: str, notation: str) -> str:
         """Return the rows to read: the given ones, or `train`, or the only split.
@@ -110,11 +120,11 @@ def select_rows(splits: Mapping[str, Any], field: str, notation: str) -> Any:
         )
     except (AssertionError, ValueError) as error:
         raise _refuse(field, notation, str(error)) from None
-    rows = datasets.concatenate_datasets([splits[part.splitname].select(range(part.from_, part.to)) for part in parts])
-    if not len(rows):
+    chosen = [splits[part.splitname].select(range(part.from_, part.to)) for part in parts if part.from_ < part.to]
+    if not chosen:
         counts = ", ".join(f"{name} has {len(rows)} rows" for name, rows in splits.items())
         raise _refuse(field, notation, f"it means no rows: {counts}")
-    return rows
+    return datasets.concatenate_datasets(chosen)
 
 
 def hold_out(rows: Any, fraction: float) -> tuple[Any, Any]:
