@@ -163,7 +163,10 @@ class _FetchRun:
             self._report("fetch: all files are in the folder already" + (", prepared" if prepared else ""))
             return 0
         self._remove_work_folder()
-        for name in (*stale, *(() if prepared else self._prepared_paths)):
+        if removed := {*stale, *(() if prepared else self._prepared_paths)} & earlier.files.keys():
+            # A kill while files are removed leaves no complete record, but all are still listed.
+            RecordWriter(self._folder.path, earlier.uri, earlier.revision, earlier.files.values())
+        for name in removed:
             self._folder.remove(name)
         writer = RecordWriter(self._folder.path, self._request.uri, self._listing.revision, [*existing, *prepared])
         missing = self._list_missing(existing)
@@ -171,8 +174,8 @@ class _FetchRun:
             fetched = list(workers.map(lambda file: self._fetch_and_record(file, writer), missing))
         if self._request.preparation and not prepared:
             self._prepare(self._request.preparation, [*existing, *fetched], writer)
-        writer.finish()
         self._folder.clear(_PARTIAL_FILES)  # an earlier fetch may have left parts of other contents
+        writer.finish()
         return len(missing)
 
     def _find_prepared(self, existing: Sequence[RecordedFile], earlier: Record) -> list[RecordedFile]:
