@@ -13,8 +13,9 @@ from trainjob.spec.base import invalid_field
 __all__ = ["ColumnNames", "SplitNotation", "Subset"]
 
 # The notation of datasets 5.2 (arrow_reader.py, _SUB_SPEC_RE).
-_BOUNDARY = r"(?:-?\d[\d_]*|-?\d{1,2}%|-?100%)?"
-_PART = rf"\w+(?:\.\w+)*(?:\[{_BOUNDARY}:{_BOUNDARY}\](?:\((?:closest|pct1_dropremainder)\))?)?"
+_ROWS, _SHARE = r"(?:-?\d+(?:_\d+)*)?", r"(?:-?(?:\d{1,2}|100)%)?"
+_SLICE = rf"\[(?:{_ROWS}:{_ROWS}|{_SHARE}:{_SHARE})\](?:\((?:closest|pct1_dropremainder)\))?"
+_PART = rf"\w+(?:\.\w+)*(?:{_SLICE})?"
 _SPLIT = re.compile(rf"{_PART}(?:\s*\+\s*{_PART})*", re.ASCII)
 _SUBSET = re.compile(r"(?!-)[^<>:/\\|?*\x00-\x1f]{1,256}")  # names that datasets 5.2 allows (naming.py)
 _COLUMN = re.compile(r"[^\x00-\x1f]{1,256}")

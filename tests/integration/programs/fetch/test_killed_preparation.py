@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 from dataclasses import dataclass
-from pathlib import Path
 
 import datasets
 import pytest
@@ -80,7 +78,7 @@ def check_kills(folder, before, work, expected, points):
         assert kill_at_file_access(work, 10**9) == 0
         assert read_contents(folder) == expected, (point, killed)
         assert is_complete(folder)
-        assert os.listdir(folder / RECORD_FOLDER) == ["record.jsonl"]
+        assert [path.name for path in (folder / RECORD_FOLDER).iterdir()] == ["record.jsonl"]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +99,6 @@ def test_a_killed_preparation_is_completed(fetch, tmp_path, earlier, points):
 
 
 def test_files_as_they_are_replace_prepared_rows_also_after_a_kill(fetch, tmp_path):
-    before, folder = tmp_path / "before", Path(tmp_path / "dataset")
+    before, folder = tmp_path / "before", tmp_path / "dataset"
     fetch(before, split="train", eval_fraction=0.5)
     check_kills(folder, before, lambda: fetch(folder), {"train.jsonl": CONTENT}, range)

@@ -52,7 +52,7 @@ def prepare_rows(
         reason = " ".join(str(cause).split())[:_LONGEST_REASON]
         raise FetchError(
             f"the rows of {root / SOURCE_FOLDER} can't be prepared: {type(cause).__name__}: {reason}",
-            hint="correct the file, such as a CSV file that is not separated by commas, or leave it out with ignore_patterns",
+            hint="correct the file, in which commas separate the columns of CSV, or exclude it with ignore_patterns",
         ) from error
     mark = request.compute_mark(sources)
     return [RecordedFile(path, size, mark, sha256) for path, (size, sha256) in parts.items()]
