@@ -108,13 +108,14 @@ class _InitializeStep(BaseStep):
 
 
 class InitializeDataset(_InitializeStep):
-    """Step that fetches a dataset into `/workspace/dataset`, and prepares its rows for training if a field says so.
+    """Step that fetches a dataset into `/workspace/dataset`, and prepares its rows.
 
     The source is an address such as `hf://organization/name`, `s3://bucket/path` or `az://container/path`.
 
-    With `subset`, `split`, `eval_split`, `eval_fraction` or `columns`, the files are fetched into the folder `source`.
-    Their rows are written as JSON Lines to `data/train.jsonl`, and to `eval/eval.jsonl` for evaluation. Dates become
-    texts in ISO 8601. Columns with images, audio or other bytes are refused.
+    The rows are prepared only with `subset`, `split`, `eval_split`, `eval_fraction` or `columns`. The files are then
+    fetched into the folder `source`. Their rows are written as JSON Lines to `data/train.jsonl`, and to
+    `eval/eval.jsonl` for evaluation. Dates become texts in ISO 8601. Columns with images, audio or other bytes are
+    refused.
 
     Attributes:
         subset: subset of the dataset, which is a configuration in its `README.md`; by default the only one, or its
@@ -146,7 +147,7 @@ class InitializeDataset(_InitializeStep):
 
     @property
     def eval_dataset_path(self) -> str:
-        """Folder of the rows for evaluation below `/workspace/dataset`; empty if none are prepared."""
+        """Folder of the rows for evaluation below `/workspace/dataset`; empty without any."""
         return "eval" if self.eval_split or self.eval_fraction else ""
 
     @model_validator(mode="after")

@@ -64,7 +64,7 @@ def count_accesses(work, reset):
 
 
 def check_kills(folder, before, work, expected, points):
-    """Kill the work at each point; the next try must complete it, and must leave only the expected files."""
+    """Kill the work at each point; the next try must leave the expected files only."""
 
     def reset():
         shutil.rmtree(folder, ignore_errors=True)

@@ -179,8 +179,8 @@ def test_a_subset_is_a_configuration_of_the_readme(prepare, dataset):
     assert read_rows(dataset) == ROWS[:3]
     read_receipt(prepare(files, "--subset", "main", "--split", "test"))
     assert read_rows(dataset) == ROWS[:4]
-    assert "subset cannot be 'mian': there is no such subset: the dataset has main, socratic" in failure_message(
-        prepare(files, "--subset", "mian")
+    assert "subset cannot be 'socratics': there is no such subset: the dataset has main, socratic" in failure_message(
+        prepare(files, "--subset", "socratics")
     )
     assert "subset is required: name one of the dataset's subsets: main, socratic" in failure_message(
         prepare(files, "--split", "train")

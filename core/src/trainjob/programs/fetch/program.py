@@ -145,7 +145,7 @@ class _FetchRun:
         self._progress = FetchProgress(sizes, report, lambda: sum(self._folder.sizes(_PARTIAL_FILES).values()))
 
     def run(self) -> int:
-        """Fetch the missing files, prepare the rows if requested, and return the number of fetched files."""
+        """Fetch the missing files and prepare the rows; return the number of fetched files."""
         total = format_size(sum(file.size for file in self._listing.files))
         at = f" at {self._listing.revision}" if self._listing.revision else ""
         self._report(f"fetch: {len(self._listing.files)} files, {total}, from {self._request.uri}{at}")
@@ -179,7 +179,10 @@ class _FetchRun:
         return len(missing)
 
     def _find_prepared(self, existing: Sequence[RecordedFile], earlier: Record) -> list[RecordedFile]:
-        """Return the records of the prepared files; none unless the request and all fetched files are the same."""
+        """Return the records of the prepared files that are in the folder already.
+
+        The result is empty if one is missing, or if the request or a fetched file has changed.
+        """
         if not self._request.preparation or len(existing) < len(self._listing.files):
             return []
         mark = self._request.preparation.compute_mark(existing)

@@ -23,7 +23,7 @@ _NOT_IN_JSON = ("binary", "large_binary", "fixed_size_binary", "binary_view", "d
 
 
 def is_representable(kind: Any) -> bool:
-    """Return whether JSON has the values of a type of Arrow, such as texts, numbers, lists and dates."""
+    """Return whether JSON can hold the values of a type of Arrow; dates become texts."""
     import pyarrow
 
     if isinstance(kind, pyarrow.BaseExtensionType):
@@ -34,7 +34,9 @@ def is_representable(kind: Any) -> bool:
 
 
 def format_row(row: Mapping[str, Any]) -> str:
-    """Return a row as JSON on one line; dates and times in ISO 8601, and decimal numbers as text.
+    """Return a row as JSON on one line.
+
+    Dates and times become texts in ISO 8601, and decimal numbers become texts.
 
     Raises:
         ValueError: a number is NaN or infinite, which JSON does not have.

@@ -26,9 +26,9 @@ _SEPARATORS = (";", "\t", "|")
 def prepare_rows(
     root: Path, request: Preparation, sources: Iterable[RecordedFile], report: Callable[[str], None]
 ) -> list[RecordedFile]:
-    """Write the requested rows as JSON Lines to the work folder, and return the entries of the files for the record.
+    """Write the requested rows as JSON Lines to the work folder.
 
-    The caller records and moves the files.
+    Returns the entries of the files for the record. The caller records and moves the files.
 
     Args:
         root: folder of the dataset, with the fetched files in `source`.
@@ -109,7 +109,7 @@ def _load_rows(root: Path, request: Preparation, report: Callable[[str], None]) 
 
 
 def _refuse_columns(source: Path, loader: str, rows: Any) -> None:
-    """Refuse columns that JSON cannot hold, and those of a CSV file that was not read as it was meant."""
+    """Refuse columns that JSON cannot hold, and CSV with another separator than a comma."""
     names = rows.column_names
     if loader == "csv" and (found := next((each for each in _SEPARATORS if each in names[0]), "")):
         raise FetchError(

@@ -21,7 +21,7 @@ SEED = 42
 
 
 def list_split_names(notation: str) -> list[str]:
-    """Return the splits that a text in the notation of `datasets` names, such as `train[:100]+test`."""
+    """Return the names of the splits in the notation of `datasets`: `train[:9]+test`."""
     return re.findall(r"(?:^|\+)\s*([\w.]+)", notation)
 
 
@@ -128,7 +128,9 @@ def select_rows(splits: Mapping[str, Any], field: str, notation: str) -> Any:
 
 
 def hold_out(rows: Any, fraction: float) -> tuple[Any, Any]:
-    """Return the rows for training and those for evaluation, chosen at random, but always the same.
+    """Return the rows for training and those for evaluation.
+
+    They are chosen at random with a fixed seed.
 
     Raises:
         InvalidSpec: too few rows remain.
@@ -169,7 +171,7 @@ def rename_columns(rows: Any, columns: Mapping[str, str]) -> Any:
 
 
 def _find_saved_splits(folder: Path) -> dict[str, Path]:
-    """Return the folders of a dataset that `save_to_disk` wrote, by split; empty for another dataset."""
+    """Return the folders of the splits if `save_to_disk` wrote the dataset."""
     if (folder / _SAVED_SPLITS).is_file():
         return {name: folder / name for name in json.loads((folder / _SAVED_SPLITS).read_bytes())["splits"]}
     return {"train": folder} if (folder / _SAVED_DATASET).is_file() else {}
