@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
+import sys
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 
@@ -14,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.corpus.datasets import CASES
+from tests.integration.programs.fetch.conftest import ROOT
 from trainjob.errors import FetchError
 from trainjob.frameworks.fine_tuning.dataset_files import list_row_files
 from trainjob.frameworks.fine_tuning.rows import load_rows
@@ -144,3 +148,27 @@ def test_a_training_reads_the_same_rows_from_a_prepared_dataset(name, tmp_path, 
 def load(folder, method):
     words = ("--model", "m", "--dataset", str(folder), "--output", "o", "--trl-version", "1.16.0", method)
     return load_rows(parse_run_arguments(words))["train"]
+
+
+@pytest.mark.slow
+def test_an_image_without_datasets_installs_it(tmp_path):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/train.csv").write_text("number\n1\n2\n3\n4\n")
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    script = """
+import pathlib, sys
+from trainjob.programs.fetch.preparation import Preparation
+from trainjob.programs.fetch.rows import prepare_rows
+root = pathlib.Path(sys.argv[1])
+for file in prepare_rows(root, Preparation(eval_fraction=0.5, columns={"count": "number"}), [], print):
+    print((root / ".trainjob-fetch/rows" / file.path).read_text(), end="")
+"""
+    done = subprocess.run(
+        [tmp_path / "venv/bin/python", "-c", script, tmp_path],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "core/src"), "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [json.loads(line)["count"] for line in done.stdout.splitlines() if line.startswith("{")]
+    assert sorted(lines) == [1, 2, 3, 4]
