@@ -252,11 +252,12 @@ sentence-transformers: $(call ENVIRONMENTS,sentence_transformers) ## write the p
 	$(call IN,sentence_transformers)/python tools/package_lock.py $(UV) requirements/sentence_transformers.txt $(SENTENCE_TRANSFORMERS)/trainjob_sentence_transformers/pod/lock_$(subst .,_,$(SENTENCE_TRANSFORMERS_VERSION)).py "sentence-transformers $(SENTENCE_TRANSFORMERS_VERSION)" 3.11-3.13 sentence-transformers accelerate datasets
 
 TRACKING_LOCK = $(call IN,tracking)/python tools/package_lock.py $(UV) requirements/tracking.txt core/src/trainjob/frameworks/tracking/locks/
-tracking-locks: $(call ENVIRONMENTS,tracking initializer) ## write the package locks of the libraries of experiment trackers and stores, which pods install
+tracking-locks: $(call ENVIRONMENTS,tracking initializer) ## write the package locks of the libraries of experiment trackers, stores and datasets, which pods install
 	$(TRACKING_LOCK)mlflow.py "mlflow" 3.11-3.13 mlflow-skinny psutil nvidia-ml-py
 	$(TRACKING_LOCK)wandb.py "wandb" 3.11-3.13 wandb
 	$(TRACKING_LOCK)tensorboardx.py "tensorboardX" 3.11-3.13 tensorboardX
 	$(call IN,initializer)/python tools/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/initializer.txt core/src/trainjob/frameworks/checkpoint_copies/lock.py "opendal" 3.11-3.13 opendal
+	$(call IN,initializer)/python tools/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/initializer.txt core/src/trainjob/programs/fetch/rows/lock.py "datasets" 3.11-3.13 datasets
 
 clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	rm -rf .venv .cache
