@@ -200,9 +200,10 @@ def linked(word: str = "first"):
 def write_rows(count: int, rows: dsl.Output[dsl.Dataset]):
     """Write rows to the artifact's path, which has no extension."""
     import json
+    from pathlib import Path
 
-    with open(rows.path, "w") as file:
-        file.writelines(json.dumps({"prompt": f"{number}?", "completion": "✓"}) + "\n" for number in range(count))
+    lines = [json.dumps({"prompt": f"{number}?", "completion": "✓"}) for number in range(count)]
+    Path(rows.path).write_text("\n".join([*lines, ""]))
 
 
 @dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)

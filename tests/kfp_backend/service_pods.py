@@ -30,8 +30,8 @@ GATEWAY_HOST = f"localhost{GRPC_HOST}"
 def database(address: str) -> Object:
     """Return the pod of the database.
 
-    It has no tables of accounts, so the account of KFP's manifests has all permissions without a password. Its character
-    set is the default of KFP's MySQL 8.4.
+    It has no tables of accounts, so the account of KFP's manifests has all permissions without a password. Its
+    character set is the default of KFP's MySQL 8.4.
     """
     folder = "/var/lib/mysql"
     files = [f"--datadir={folder}", f"--socket={folder}/socket"]

@@ -78,7 +78,8 @@ def test_examples_of_a_table_are_learned_with_lora(start_package, backend):
     """The dataset is a CSV file of an own store, with own names of columns, and a tenth of its rows is held out."""
     table = io.StringIO()
     rows = csv.writer(table)
-    rows.writerows([("question", "reply"), *((f"Ticket {number}: no “network”?", "Restart,\nplease") for number in range(40))])
+    rows.writerow(("question", "reply"))
+    rows.writerows((f"Ticket {number}: no “network”?", "Restart,\nplease") for number in range(40))
     backend.store.objects["mlpipeline/tables/tickets.csv"] = StoredObject(table.getvalue().encode("utf-8-sig"), {})
     run = start_package(
         "sft-lora",

@@ -186,6 +186,13 @@ COMPONENTS = (
         omitted=("after_jobs",),
         from_artifact="storage_uri",
         input_artifacts=(("dataset", "dsl.Dataset", "artifact of the dataset, in place of `storage_uri`."),),
+        outputs=(
+            (
+                "eval_dataset_path",
+                "str",
+                "Folder of the prepared rows for evaluation, as `fine_tune` reads it; empty if there are none.",
+            ),
+        ),
     ),
     Component(
         "data_processing/initialize_model",

@@ -43,7 +43,8 @@ def form(packages, package):
 def test_the_files_have_the_version(tmp_path, capsys):
     pipelines.main([str(tmp_path)])
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"{name}-{version('kfp-trainjob')}.yaml" for name in ("grpo-lora", "preference-tuning-lora", "sft-lora")]
+    pipeline_names = ("grpo-lora", "preference-tuning-lora", "sft-lora")
+    assert names == [f"{name}-{version('kfp-trainjob')}.yaml" for name in pipeline_names]
     assert sorted(capsys.readouterr().out.split()) == [str(tmp_path / name) for name in names]
 
 

@@ -22,12 +22,12 @@ class _Page(Protocol):
     path: str
 
 
-def initialize_dataset(dataset: dataset_artifact.Artifact | None, **arguments: Any) -> Outputs:
+def initialize_dataset(dataset: dataset_artifact.Artifact | None, **arguments: Any) -> tuple[Any, ...]:
     """Fetch a dataset, and return the outputs."""
     with ExitOnError():
         arguments |= dataset_artifact.find_source(dataset, arguments)
         step, outcome = _run(steps.initialize_dataset, arguments)
-        return outputs.build_outputs(outcome, "/workspace/dataset", step.workspace)
+        return (*outputs.build_outputs(outcome, "/workspace/dataset", step.workspace), step.eval_dataset_path)
 
 
 def initialize_model(**arguments: Any) -> Outputs:

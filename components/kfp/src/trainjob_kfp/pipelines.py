@@ -4,7 +4,7 @@
 
 Each package fetches a dataset and a model, trains an adapter (LoRA) with TRL, and exports the result. The steps share
 a claim that Kubeflow Pipelines creates for the run, and deletes after its success; its size is part of the package,
-because Kubeflow Pipelines has no parameter for it (2.17, backend/src/v2/compiler/argocompiler/argo.go, GetWorkspacePVC).
+because Kubeflow Pipelines has no parameter for it (2.17, backend/src/v2/compiler/argocompiler/argo.go).
 """
 
 # kfp reads the annotations immediately, so this file has no `from __future__ import annotations`.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from kfp import compiler, dsl
 
@@ -209,7 +209,7 @@ def build_pipeline(package: Package, workspace: dsl.WorkspaceConfig) -> Any:
     )
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Write the packages as YAML into a folder; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m trainjob_kfp.pipelines", description="Write the pipelines without code as YAML into a folder."

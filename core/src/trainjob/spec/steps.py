@@ -144,9 +144,9 @@ class InitializeDataset(_InitializeStep):
     `https://host/file.jsonl`, `pvc://claim/path` or `oci://registry/image:tag`.
 
     The rows are prepared only with `subset`, `split`, `eval_split`, `eval_fraction` or `columns`. The files are then
-    fetched into the folder `source`. Their rows are written as JSON Lines to `data/train.jsonl`, and to
-    `eval/eval.jsonl` for evaluation. Dates become texts in ISO 8601. Columns with images, audio or other bytes are
-    refused.
+    fetched into the folder `source`; of a repository, only those in the address's folder. Their rows are written as
+    JSON Lines to `data/train.jsonl`, and to `eval/eval.jsonl` for evaluation. Dates become texts in ISO 8601. Columns
+    with images, audio or other bytes are refused.
 
     Attributes:
         subset: subset of the dataset, which is a configuration in its `README.md`; by default the only one, or its

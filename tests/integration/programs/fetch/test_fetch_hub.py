@@ -33,6 +33,21 @@ def test_a_dataset_is_the_whole_repository(tmp_path, run_fetch, hub, uri):
     )
 
 
+def test_prepared_rows_are_those_of_the_addresss_folder_or_file(tmp_path, run_fetch, hub):
+    rows = {f"{name}/train.jsonl": f'{{"text": "{name}"}}\n'.encode() for name in ("chats", "pairs")}
+    for name, content in rows.items():
+        path = tmp_path / "hub/datasets/demo/rows" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+    for address, name in (("chats", "chats"), ("pairs", "pairs"), ("chats/train.jsonl", "chats")):
+        read_receipt(run_fetch("dataset", f"hf://demo/rows/{address}", "--split", "train", HF_ENDPOINT=hub.url))
+        content = rows[f"{name}/train.jsonl"]
+        expected = {"source/train.jsonl": content, "data/train.jsonl": content}
+        assert read_contents(tmp_path / "workspace" / "dataset") == expected
+    absent = run_fetch("dataset", "hf://demo/rows/cha", "--split", "train", HF_ENDPOINT=hub.url)
+    assert "demo/rows/cha" in failure_message(absent)
+
+
 def test_a_model_is_everything_but_weights_in_other_formats(tmp_path, run_fetch, hub, model):
     found = read_receipt(run_fetch("model", MODEL, ENDPOINT=hub.url))
     assert sorted(read_contents(model)) == EXPECTED_MODEL_FILES

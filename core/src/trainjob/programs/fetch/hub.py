@@ -1,14 +1,16 @@
 """Fetches from the Hugging Face hub, at one commit.
 
 A dataset is the whole repository, even if its address names a folder, as in the initializers of Trainer 2.3
-(`pkg/initializers/dataset/huggingface.py`).
+(`pkg/initializers/dataset/huggingface.py`). If its rows are prepared, it is only that folder or file.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
 from trainjob.errors import FetchError
@@ -29,6 +31,7 @@ class HubSource:
         kind: `dataset` or `model`.
         repository: `org/name`.
         revision: a branch, a tag or a commit; empty means the newest commit of `main`.
+        path: folder or file of the repository whose files are listed, relative to it; empty means all.
         endpoint: address of the hub; empty means HF_ENDPOINT, or the public hub.
         token: access token; empty means the token that huggingface_hub finds.
     """
@@ -36,6 +39,7 @@ class HubSource:
     kind: str
     repository: str
     revision: str
+    path: str = ""
     endpoint: str = ""
     token: str = field(default="", repr=False)
 
@@ -43,7 +47,9 @@ class HubSource:
         """Return the files of the repository, at the current commit of its revision."""
         info = self._api.repo_info(self.repository, repo_type=self.kind, revision=self.revision or None)
         tree = self._api.list_repo_tree(self.repository, recursive=True, revision=info.sha, repo_type=self.kind)
-        files = (_store_file(entry) for entry in tree if hasattr(entry, "size"))
+        files = [_store_file(entry) for entry in tree if hasattr(entry, "size")]
+        if self.path:
+            files = _select_below(files, PurePosixPath(self.path))
         return Listing(tuple(sorted(files, key=lambda file: file.path)), str(info.sha))
 
     def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:
@@ -92,7 +98,8 @@ class HubSource:
         return FetchError(f"{self} can't be fetched: {kind}: {text}", hint=advice)
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.repository}" + (f" at {self.revision}" if self.revision else "")
+        place = f"{self.repository}/{self.path}".rstrip("/")
+        return f"{self.kind} {place}" + (f" at {self.revision}" if self.revision else "")
 
     @functools.cached_property
     def _api(self) -> Any:
@@ -101,6 +108,17 @@ class HubSource:
         from huggingface_hub import HfApi
 
         return HfApi(endpoint=self.endpoint or None, token=self.token or None)
+
+
+def _select_below(files: Sequence[StoreFile], path: PurePosixPath) -> list[StoreFile]:
+    """Return the file at a path, or the files in its folder, with paths relative to that folder."""
+    by_path = {PurePosixPath(file.path): file for file in files}
+    folder = path.parent if path in by_path else path
+    return [
+        replace(file, path=found.relative_to(folder).as_posix())
+        for found, file in by_path.items()
+        if found.is_relative_to(path)
+    ]
 
 
 def _store_file(entry: Any) -> StoreFile:

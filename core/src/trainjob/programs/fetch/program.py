@@ -95,7 +95,8 @@ def create_source(request: Fetch) -> Source:
     endpoint = env.get("ENDPOINT", "")
     if address.scheme == "hf":
         token = env.get("ACCESS_TOKEN") or env.get("HF_TOKEN") or ""
-        return HubSource(request.kind, address.bucket, request.revision or address.revision, endpoint, token)
+        path = address.path if request.preparation else ""
+        return HubSource(request.kind, address.bucket, request.revision or address.revision, path, endpoint, token)
     if address.scheme in STORE_SCHEMES:
         return ObjectSource(create_bucket(address, env, endpoint, env.get("REGION", "")), address.path)
     if address.scheme not in MOUNTED_SCHEMES:

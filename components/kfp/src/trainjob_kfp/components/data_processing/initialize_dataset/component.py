@@ -58,7 +58,15 @@ def initialize_dataset(
     task_config: dsl.TaskConfig = None,
 ) -> NamedTuple(
     "Outputs",
-    [("job", str), ("namespace", str), ("uid", str), ("status", str), ("workspace", str), ("output_path", str)],
+    [
+        ("job", str),
+        ("namespace", str),
+        ("uid", str),
+        ("status", str),
+        ("workspace", str),
+        ("output_path", str),
+        ("eval_dataset_path", str),
+    ],
 ):
     """Fetch a dataset into `/workspace/dataset` with a TrainJob.
 
@@ -144,6 +152,7 @@ def initialize_dataset(
         status: `Complete`; a step that fails has no outputs.
         workspace: Name of the claim that was mounted at /workspace; empty if there is none.
         output_path: Folder of the dataset: `/workspace/dataset`.
+        eval_dataset_path: Folder of the prepared rows for evaluation, as `fine_tune` reads it; empty if there are none.
     """
     given = locals()
     from trainjob_kfp import component_programs
