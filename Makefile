@@ -15,7 +15,7 @@ LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp docs check test test-core test-airflow test-kfp airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp pipelines docs check test test-core test-airflow test-kfp airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -77,7 +77,7 @@ e2e: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory airflow kfp runtime
 
 e2e-kfp: ## run pipelines on the real back end of Kubeflow Pipelines 2.17; KFP_SOURCE=DIR is a checkout of kubeflow/pipelines; needs root, Go and Debian's package mariadb-server-core
 	@"$(PYTHON)" tests/kfp_backend/build.py --source "$(KFP_SOURCE)"
-	@$(MAKE) --no-print-directory $(patsubst %,.venv/%/.ready,$(LAPTOP) kfp launcher metadata_store)
+	@$(MAKE) --no-print-directory $(patsubst %,.venv/%/.ready,$(LAPTOP) trl kfp launcher metadata_store)
 	@$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
 	KFP_SOURCE="$(KFP_SOURCE)" $(call IN,kfp)/pytest tests/kfp_backend
 
@@ -206,6 +206,9 @@ dist: $(call ENVIRONMENTS,core dist) ## build an sdist and a wheel of each packa
 	$(call IN,dist)/twine check --strict dist/*
 	$(call IN,core)/pytest -m slow tests/integration/packaging
 
+pipelines: $(call ENVIRONMENTS,kfp) ## compile the pipelines without code into dist/pipelines
+	$(call IN,kfp)/python -m trainjob_kfp.pipelines dist/pipelines
+
 bump: $(call ENVIRONMENTS,dist) ## set VERSION in all packages, in their dependencies on each other and in the golden files
 	$(call IN,dist)/bump-my-version bump --new-version $(VERSION)
 
@@ -249,11 +252,12 @@ sentence-transformers: $(call ENVIRONMENTS,sentence_transformers) ## write the p
 	$(call IN,sentence_transformers)/python tools/package_lock.py $(UV) requirements/sentence_transformers.txt $(SENTENCE_TRANSFORMERS)/trainjob_sentence_transformers/pod/lock_$(subst .,_,$(SENTENCE_TRANSFORMERS_VERSION)).py "sentence-transformers $(SENTENCE_TRANSFORMERS_VERSION)" 3.11-3.13 sentence-transformers accelerate datasets
 
 TRACKING_LOCK = $(call IN,tracking)/python tools/package_lock.py $(UV) requirements/tracking.txt core/src/trainjob/frameworks/tracking/locks/
-tracking-locks: $(call ENVIRONMENTS,tracking initializer) ## write the package locks of the libraries of experiment trackers and stores, which pods install
+tracking-locks: $(call ENVIRONMENTS,tracking initializer) ## write the package locks of the libraries of experiment trackers, stores and datasets, which pods install
 	$(TRACKING_LOCK)mlflow.py "mlflow" 3.11-3.13 mlflow-skinny psutil nvidia-ml-py
 	$(TRACKING_LOCK)wandb.py "wandb" 3.11-3.13 wandb
 	$(TRACKING_LOCK)tensorboardx.py "tensorboardX" 3.11-3.13 tensorboardX
 	$(call IN,initializer)/python tools/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/initializer.txt core/src/trainjob/frameworks/checkpoint_copies/lock.py "opendal" 3.11-3.13 opendal
+	$(call IN,initializer)/python tools/package_lock.py $(UV) $(LAPTOP_REQUIREMENTS)/initializer.txt core/src/trainjob/programs/fetch/rows/lock.py "datasets" 3.11-3.13 datasets
 
 clean: ## remove .venv and .cache: the environments, and the files of demo runs
 	rm -rf .venv .cache

@@ -14,7 +14,7 @@ from pathlib import Path
 # Lowest Python, MB of the download and MB of disk of each environment, on Linux for x86_64, November 2026.
 ENVIRONMENTS = {
     "core": ((3, 10), 130, 620),
-    "initializer": ((3, 10), 25, 80),
+    "initializer": ((3, 10), 120, 390),
     "torchtune": ((3, 10), 2860, 5300),
     "trl": ((3, 11), 2840, 5300),
     "llamafactory": ((3, 11), 3040, 5700),

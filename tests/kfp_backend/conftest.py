@@ -13,7 +13,7 @@ import pytest
 
 from tests.kfp_backend.backend import IMAGE_WITHOUT_CODE, ROOT, KfpBackend
 from tests.kfp_backend.pipeline_run import PipelineRun, start_run
-from tests.support.demo_chain import ENVIRONMENTS, example_workflow, make_demo_hub
+from tests.support.demo_chain import ALL_ENVIRONMENTS, ENVIRONMENTS, example_workflow, make_demo_hub
 from trainjob_kfp.code_configmap import build_code_configmap
 from trainjob_local.demo.hub import HubServer
 
@@ -36,8 +36,9 @@ def backend(tmp_path_factory):
     make_demo_hub(folder / "hub")
     with contextlib.ExitStack() as stack:
         hub = stack.enter_context(HubServer(folder / "hub"))
+        environments = {**ENVIRONMENTS, "trl": ALL_ENVIRONMENTS["trl"]}
         started = KfpBackend(
-            Path(source), folder / "state", environments=ENVIRONMENTS, pod_env={"HF_ENDPOINT": hub.url}
+            Path(source), folder / "state", environments=environments, pod_env={"HF_ENDPOINT": hub.url}
         )
         stack.enter_context(started)
         create_named_objects(started)

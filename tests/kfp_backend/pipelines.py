@@ -9,6 +9,7 @@ from kfp import dsl, kubernetes
 
 from trainjob_demo.pipelines.tickets_llm import CPU, TINY
 from trainjob_kfp import cleanup, export_model, fine_tune, initialize_dataset, initialize_model, train
+from trainjob_kfp.image import BASE_IMAGE
 
 SHORT = {"image": "busybox", "command": ["true"]}
 WAITING = {"image": "busybox", "command": ["sh", "-c", "trap 'exit 143' TERM; while :; do sleep 0.1; done"]}
@@ -193,3 +194,39 @@ def linked(word: str = "first"):
     """Run two linked steps, of which the first one may be cached."""
     first = train(image="busybox", command=["echo"], args=[word], workspace="shared").set_caching_options(True)
     train(**SHORT, workspace="shared", after_jobs=[first.outputs["job"]])
+
+
+@dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
+def write_rows(count: int, rows: dsl.Output[dsl.Dataset]):
+    """Write rows to the artifact's path, which has no extension."""
+    import json
+
+    with open(rows.path, "w") as file:
+        file.writelines(json.dumps({"prompt": f"{number}?", "completion": "✓"}) + "\n" for number in range(count))
+
+
+@dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
+def list_model(model: dsl.Input[dsl.Model]):
+    """Print the files of a model with their digests."""
+    import hashlib
+    from pathlib import Path
+
+    for path in Path(model.path).rglob("*"):
+        if path.is_file():
+            print(f"opened {path.relative_to(model.path)} {hashlib.sha256(path.read_bytes()).hexdigest()}")
+
+
+@dsl.pipeline(name="opened-model")
+def opened_model():
+    """Export without a destination, and open the model in the next step."""
+    dataset = initialize_dataset(storage_uri="hf://demo/tickets/data", workspace="tickets")
+    model = initialize_model(storage_uri="hf://demo/tiny-llama", workspace="tickets")
+    tune = _fine_tune(2e-3, after_jobs=[dataset.outputs["job"], model.outputs["job"]])
+    exported = export_model(workspace="tickets", after_jobs=[tune.outputs["job"]])
+    list_model(model=exported.outputs["model"])
+
+
+@dsl.pipeline(name="dataset-artifact")
+def dataset_artifact(count: int = 5):
+    rows = write_rows(count=count)
+    initialize_dataset(dataset=rows.outputs["rows"], workspace="shared")

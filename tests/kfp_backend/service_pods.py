@@ -30,12 +30,14 @@ GATEWAY_HOST = f"localhost{GRPC_HOST}"
 def database(address: str) -> Object:
     """Return the pod of the database.
 
-    It has no tables of accounts, so the account of KFP's manifests has all permissions without a password.
+    It has no tables of accounts, so the account of KFP's manifests has all permissions without a password. Its character
+    set is the default of KFP's MySQL 8.4.
     """
     folder = "/var/lib/mysql"
     files = [f"--datadir={folder}", f"--socket={folder}/socket"]
     server = [find_program("mariadbd") or "mariadbd", "--no-defaults", "--user=root", *files]
     options = [f"--bind-address={address}", "--port=3306", "--skip-grant-tables", "--innodb-flush-log-at-trx-commit=0"]
+    options.append("--character-set-server=utf8mb4")
     return _data_pod("mysql", "mysql", [*server, *options], folder)
 
 

@@ -100,6 +100,7 @@ _CONFIG = (
     _input("batch_size", "integer", "samples that a process computes at once; by default the framework's number"),
     _input("learning_rate", "number", "the optimizer's learning rate at its highest; by default the framework's"),
     _input("lora_rank", "integer", "rank of LoRA; by default all weights are trained, or as `config` says"),
+    _input("eval_dataset_path", "text", "rows for evaluation, below `/workspace/dataset`; by default there are none"),
     _input("arguments", "mapping", 'other arguments of the framework by name, such as {"beta": 0.1}'),
 )
 _FUNCTION = (
@@ -120,6 +121,8 @@ class Component:
         output_path: meaning of its output `output_path`.
         first: inputs before those of the step.
         omitted: fields of the step that are no inputs.
+        from_artifact: name of the field whose value may come from an input artifact instead.
+        input_artifacts: name, type and meaning of each input artifact, which is optional.
         artifacts: name, type and meaning of each output artifact.
         outputs: name, type and meaning of each output after the common ones.
     """
@@ -130,6 +133,8 @@ class Component:
     output_path: str
     first: tuple[Field, ...] = ()
     omitted: tuple[str, ...] = ()
+    from_artifact: str = ""
+    input_artifacts: tuple[tuple[str, str, str], ...] = ()
     artifacts: tuple[tuple[str, str, str], ...] = ()
     outputs: tuple[tuple[str, str, str], ...] = ()
 
@@ -173,9 +178,14 @@ COMPONENTS = (
         InitializeDataset,
         "Fetch a dataset into `/workspace/dataset` with a TrainJob.\n\n"
         "Later steps read the dataset from that folder. Resources and other settings of the task apply to the "
-        "TrainJob's pod.",
+        "TrainJob's pod.\n\n"
+        "In place of `storage_uri`, the step accepts the artifact `dataset` of another step or of `dsl.importer`. With "
+        "s3:// or minio://, endpoint, region and Secret of the artifact's store are those of the ConfigMap "
+        "`kfp-launcher`, unless they are given.",
         "Folder of the dataset: `/workspace/dataset`.",
         omitted=("after_jobs",),
+        from_artifact="storage_uri",
+        input_artifacts=(("dataset", "dsl.Dataset", "artifact of the dataset, in place of `storage_uri`."),),
     ),
     Component(
         "data_processing/initialize_model",
@@ -317,7 +327,7 @@ def list_own_inputs() -> dict[str, list[Field]]:
     found = {"all with a TrainJob": of_all, "all but the initializers": [_AFTER_JOBS]}
     for each in COMPONENTS:
         of_trainer = _list_trainer_fields() if each.step is TrainJob else []
-        own = [*each.first, *(_adapt(field) for field in of_trainer if field.name not in each.omitted)]
+        own = [*each.first, *(_adapt(field, each) for field in of_trainer if field.name not in each.omitted)]
         found |= {f"`{each.name}`": own} if own else {}
     return found
 
@@ -329,7 +339,7 @@ def list_component_fields(component: Component) -> list[Field]:
     own = [*component.first, *of_trainer, *of_step]
     if "after_jobs" not in {each.name for each in own}:
         own.append(_AFTER_JOBS)
-    fields = [_adapt(each) for each in own if each.name not in component.omitted]
+    fields = [_adapt(each, component) for each in own if each.name not in component.omitted]
     return sorted([*fields, *_FOR_LAUNCHER], key=lambda field: not field.required)
 
 
@@ -339,9 +349,9 @@ def _list_trainer_fields() -> list[Field]:
     return [each for name, each in both.items() if name not in ("func", "func_args")]
 
 
-def _adapt(field: Field) -> Field:
+def _adapt(field: Field, component: Component) -> Field:
     own = _OWN_FIELDS.get(field.name)
-    if field.name == "destination":  # by default the location of the artifact
+    if field.name in (component.from_artifact, "destination"):  # by default the location of the artifact
         return replace(field, required=False, description=f"{field.description}; see the overview")
     return replace(own, required=field.required) if own else field
 
@@ -351,10 +361,11 @@ def _render_component(component: Component) -> str:
     outputs = list_outputs(component)
     required = [f"    {each.name}: {get_type(each)}," for each in fields if each.required]
     artifacts = [f"    {name}: dsl.Output[{kind}]," for name, kind, _ in component.artifacts]
+    inputs = [f"    {name}: dsl.Input[{kind}] = None," for name, kind, _ in component.input_artifacts]
     optional = [f"    {each.name}: {get_type(each)} = {render_default(each)}," for each in fields if not each.required]
     return _MODULE.format(
         name=component.name,
-        parameters="\n".join([*required, *artifacts, *optional, "    task_config: dsl.TaskConfig = None,"]),
+        parameters="\n".join([*required, *artifacts, *inputs, *optional, "    task_config: dsl.TaskConfig = None,"]),
         outputs=", ".join(f'("{name}", {kind})' for name, kind, _ in outputs),
         docstring=textwrap.indent(_render_docstring(component, fields, outputs), "    "),
     )
@@ -384,7 +395,7 @@ def render_default(field: Field) -> str:
 
 def _render_docstring(component: Component, fields: Sequence[Field], outputs: Sequence[tuple[str, str, str]]) -> str:
     described = {each.name: each.full_description for each in fields if each.required}
-    described |= {name: text for name, _, text in component.artifacts}
+    described |= {name: text for name, _, text in (*component.artifacts, *component.input_artifacts)}
     described |= {each.name: each.full_description for each in fields if not each.required}
     described["task_config"] = "settings of the task for its pods; Kubeflow Pipelines sets this value."
     return "\n".join(

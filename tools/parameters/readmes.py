@@ -17,7 +17,7 @@ from tools.parameters.fields import Field
 
 _ROOT = Path(__file__).resolve().parents[2]
 # Inputs of the example besides the required ones.
-_EXAMPLE_INPUTS = {"fine_tune": ("framework", "method", "workspace")}
+_EXAMPLE_INPUTS = {"fine_tune": ("framework", "method", "workspace"), "initialize_dataset": ("storage_uri",)}
 
 
 def render_readmes() -> dict[Path, str]:
@@ -30,6 +30,7 @@ def _render_readme(component: Component) -> str:
         (f"`{each.name}`", f"`{components.get_type(each)}`", _format_default(each), each.full_description)
         for each in components.list_component_fields(component)
     ]
+    inputs += [(f"`{name}`", f"`{kind}`", "`None`", text) for name, kind, text in component.input_artifacts]
     artifacts = [(f"`{name}`", f"`{kind}`", text) for name, kind, text in component.artifacts]
     outputs = [(f"`{name}`", f"`{kind}`", text) for name, kind, text in components.list_outputs(component)]
     sections = {

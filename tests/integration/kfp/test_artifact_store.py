@@ -25,7 +25,7 @@ INSTALLED = {
 CREDENTIALS = {"fromEnv": False, "secretRef": {"secretName": "store", "accessKeyKey": "id", "secretKeyKey": "key"}}
 STORE_SECRET = {"name": "store", "keys": {"ACCESS_KEY_ID": "id", "SECRET_ACCESS_KEY": "key"}}
 DEFAULT = {"endpoint": "minio.team:9000", "region": "eu", "disableSSL": True, "credentials": CREDENTIALS}
-NOT_GIVEN = {"destination": "", "endpoint": "", "region": "", "secret": {}, "namespace": ""}
+NOT_GIVEN = {"endpoint": "", "region": "", "secret": {}, "namespace": ""}
 
 
 def providers(scheme="minio", **provider):
@@ -89,7 +89,6 @@ def test_a_wrong_configuration_is_refused(text):
 @pytest.mark.parametrize(
     ("uri", "given"),
     [
-        (URI, {"destination": "s3://models/tickets"}),
         (URI, {"endpoint": "https://minio"}),
         ("s3://bucket/model", {"secret": {"name": "s3"}}),
         ("gs://bucket/model", {}),

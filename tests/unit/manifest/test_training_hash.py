@@ -42,9 +42,9 @@ DATASET_FIELDS = """
 """
 RESULT_FIELDS = {
     "": """
-        adapter after_jobs any_run config dataset dataset_path destination endpoint env ignore_patterns initializer
-        manifest metadata model model_initializer model_path region registry resume_from revision role_arn
-        storage_uri trainer
+        adapter after_jobs any_run columns config dataset dataset_path destination endpoint env eval_fraction eval_split
+        ignore_patterns initializer manifest metadata model model_initializer model_path region registry resume_from
+        revision role_arn split storage_uri subset trainer
     """,
     "config": """
         arguments batch_size columns dataset_preprocess_config deepspeed distillation dtype fsdp

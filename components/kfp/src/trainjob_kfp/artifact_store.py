@@ -36,7 +36,7 @@ _INSTALLED_STORE = {
         }
     },
 }
-_ADVICE = "give endpoint and secret, or a destination"
+_ADVICE = "give endpoint and secret, or another address"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def find_store(uri: str, given: Mapping[str, Any], connection: Connection | None
         ClusterError: the cluster cannot be reached.
     """
     scheme, has_secret = uri.partition("://")[0], bool(given["secret"]) and not is_empty_text("secret", given["secret"])
-    if given["destination"] or given["endpoint"] or scheme not in ("minio", "s3") or (scheme == "s3" and has_secret):
+    if given["endpoint"] or scheme not in ("minio", "s3") or (scheme == "s3" and has_secret):
         return {}
     try:
         namespace = _read_namespace(connection or Connection(), given["namespace"])
@@ -79,7 +79,7 @@ def find_store(uri: str, given: Mapping[str, Any], connection: Connection | None
         if scheme == "minio":
             hint = f"apply manifests/kfp in the namespace of the run, or {_ADVICE}"
             raise PermissionDenied(error.message, hint=hint) from None
-        print_line(f"The export uses no settings of the ConfigMap {CONFIG_NAME}: {error.message}")
+        print_line(f"The step uses no settings of the ConfigMap {CONFIG_NAME}: {error.message}")
         return {}
     found = parse_store(uri, namespace.config)
     if has_secret:

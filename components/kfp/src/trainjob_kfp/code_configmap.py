@@ -53,6 +53,7 @@ _LEFT_OUT = (
     "trainjob_kfp/compile_checks.py",
     "trainjob_kfp/components/",
     "trainjob_kfp/packaging.py",
+    "trainjob_kfp/pipelines.py",
     "trainjob_kfp/sdk_arguments.py",
 )
 

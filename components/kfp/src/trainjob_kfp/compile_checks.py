@@ -23,6 +23,7 @@ from trainjob.spec.base import iterate_texts
 from trainjob.spec.credential_checks import check_source, check_text
 from trainjob.spec.problems import describe_unknown_argument
 from trainjob_kfp import steps
+from trainjob_kfp.dataset_artifact import refuse_address
 from trainjob_kfp.function_text import MAX_ARGUMENT_BYTES, SIZE_RULE
 from trainjob_kfp.input_names import CONFIG_FIELDS, name_inputs
 from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, list_launch_problems
@@ -74,9 +75,14 @@ def check_arguments(component: str, arguments: Mapping[str, Any], defaults: Mapp
         known["function_args"] = {**dict.fromkeys(function_args), **known["function_args"]}
     if component == "export_model" and not given.get("destination"):
         unknown.append("destination")  # by default, the launcher gets it from the artifact
+    has_artifact = arguments.get("dataset") is not None
+    if has_artifact:
+        unknown.append("storage_uri")  # the launcher gets it from the artifact
     if component == "fine_tune" and not _knows_framework(known, unknown):
         unknown += ["config", *CONFIG_FIELDS]
     problems = [problem for name, value in arguments.items() for problem in _list_text_problems(name, value)]
+    if has_artifact and known.get("storage_uri"):
+        problems.append(refuse_address(known["storage_uri"]))
     # The step's own error about such an argument could show the credential.
     ignored = [*unknown, *(problem.field for problem in problems), _FIELDS_ONLY, f"config.{_FIELDS_ONLY}"]
     found = list_launch_problems(known)

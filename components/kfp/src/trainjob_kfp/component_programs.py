@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from trainjob.errors import InvalidSpec
 from trainjob.status import Outcome
-from trainjob_kfp import artifact_store, model_location, outputs, steps
+from trainjob_kfp import artifact_store, dataset_artifact, model_location, outputs, steps
 from trainjob_kfp.input_names import add_problems, name_inputs
 from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, ExitOnError, launch, list_launch_problems
 from trainjob_kfp.model_location import Artifact
@@ -22,9 +22,10 @@ class _Page(Protocol):
     path: str
 
 
-def initialize_dataset(**arguments: Any) -> Outputs:
+def initialize_dataset(dataset: dataset_artifact.Artifact | None, **arguments: Any) -> Outputs:
     """Fetch a dataset, and return the outputs."""
     with ExitOnError():
+        arguments |= dataset_artifact.find_source(dataset, arguments)
         step, outcome = _run(steps.initialize_dataset, arguments)
         return outputs.build_outputs(outcome, "/workspace/dataset", step.workspace)
 
@@ -51,7 +52,8 @@ def export_model(model: Artifact, **arguments: Any) -> Outputs:
     """Export a model, describe it in the artifact, and return the outputs."""
     with ExitOnError():
         log_summary = LogSummary()
-        arguments |= artifact_store.find_store(model.uri, arguments)
+        if not arguments["destination"]:
+            arguments |= artifact_store.find_store(model.uri, arguments)
         place = model_location.choose_destination(model.uri, arguments["destination"], arguments["endpoint"])
         step, outcome = _run(steps.export_model, {**arguments, "destination": place}, log_summary)
         model_location.update_artifact(model, outcome, place, log_summary.step_result)

@@ -19,6 +19,7 @@ CONFIG_FIELDS = {
     "batch_size": "batch_size",
     "learning_rate": "learning_rate",
     "lora_rank": "peft_config.lora_rank",
+    "eval_dataset_path": "eval_dataset_path",
     "arguments": "arguments",
 }
 """Path of the field in the configuration of a fine-tuning, by the name of the input."""

@@ -13,8 +13,8 @@ from trainjob.spec.trainers import escape_expansion
 from trainjob.spec.volumes import WORKSPACE
 
 COPIER_DEPENDENCIES = (
-    *(f"trainjob.frameworks.{name}" for name in ("copier_process", "durable_files", "locked_library")),
-    "trainjob.frameworks.pip_installation",
+    *("trainjob.frameworks.copier_process", "trainjob.frameworks.durable_files"),
+    *("trainjob.programs.locked_library", "trainjob.programs.pip_installation"),
     *(f"trainjob.programs.fetch.{name}" for name in ("bucket", "connections", "credentials", "names", "progress")),
     *(f"trainjob.{name}" for name in ("addresses", "credentials", "errors", "job_variables")),
 )

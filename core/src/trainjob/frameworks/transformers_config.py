@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,6 +11,7 @@ from typing_extensions import Self
 
 from trainjob.errors import Problem
 from trainjob.spec.base import Spec, invalid_field, to_json_value
+from trainjob.spec.dataset_rows import ColumnNames
 from trainjob.spec.framework import FrameworkConfig
 
 OPERATIONAL_ARGUMENTS = (
@@ -39,7 +39,6 @@ EVALUATION_ARGUMENTS = (
     *("num_generations_eval",),
 )
 """Arguments about the evaluation only."""
-_COLUMN = re.compile(r"[^\x00-\x1f]{1,256}")
 
 
 class PeftLoraConfig(Spec):
@@ -162,7 +161,7 @@ class TransformersConfig(FrameworkConfig):
     save_steps: int | None = Field(default=None, ge=1)
     peft_config: PeftLoraConfig | None = None
     deepspeed: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] | None = None
-    columns: Mapping[str, str] = Field(default_factory=dict)
+    columns: ColumnNames = Field(default_factory=dict)
     arguments: Annotated[Mapping[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
 
     @classmethod
@@ -227,16 +226,6 @@ class TransformersConfig(FrameworkConfig):
     def saves_checkpoints(self) -> bool:
         """Return whether the training saves checkpoints with the optimizer's state."""
         return self.save_strategy != "no" and not self.arguments.get("save_only_model")
-
-    @field_validator("columns")
-    @classmethod
-    def _validate_columns(cls, columns: Mapping[str, str]) -> Mapping[str, str]:
-        for ours, theirs in columns.items():
-            if not _COLUMN.fullmatch(ours) or not _COLUMN.fullmatch(theirs):
-                raise invalid_field(ours, theirs, "a column's name has 1 to 256 characters without control characters")
-        if repeated := [name for name in columns.values() if list(columns.values()).count(name) > 1]:
-            raise invalid_field("", repeated[0], "several names mean the same column of the dataset: give each once")
-        return columns
 
     @field_validator("eval_dataset_path")
     @classmethod

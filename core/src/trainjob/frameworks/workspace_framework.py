@@ -21,7 +21,7 @@ PROGRAM_DEPENDENCIES = (
     "trainjob.frameworks.folder_lease",
     "trainjob.frameworks.input_identity",
     "trainjob.frameworks.packed_code",
-    "trainjob.frameworks.pip_installation",
+    "trainjob.programs.pip_installation",
     "trainjob.frameworks.transformers",
     "trainjob.programs.fetch.folder",
     "trainjob.programs.fetch.record",

@@ -50,6 +50,10 @@ from trainjob.spec.volumes import WORKSPACE, WORKSPACE_VOLUME
 _SOURCE_VOLUME = "trainjob-source"  # of the claim or the image from which a step fetches
 FETCH_PACKAGES = ("trainjob.programs.fetch", "trainjob.addresses", "trainjob.credentials", "trainjob.errors")
 """The fetch's program, and what it needs."""
+PREPARATION_PACKAGES = tuple(
+    f"trainjob.programs.{name}" for name in ("fetch.rows", "locked_library", "pip_installation")
+)
+"""What the fetch's program needs besides to prepare rows."""
 EXPORT_PACKAGES = (
     *("trainjob.programs.export", "trainjob.programs.fetch"),
     *(f"trainjob.{name}" for name in ("framework_modules", "job_variables", "addresses", "credentials", "errors")),
@@ -115,12 +119,14 @@ def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     }
     keys = get_credential_keys(step.storage_uri)
     source = _source_volumes(step, kind)
+    preparation = _preparation_arguments(step) if isinstance(step, InitializeDataset) else []
+    packages = (*FETCH_PACKAGES, *(PREPARATION_PACKAGES if preparation else ()))
     return _single_node_job(
         step.model_copy(update={"volumes": (*step.volumes, *source)}),
         image=step.image or trainer_image(f"{kind}-initializer"),
-        command=tuple(program_command(*FETCH_PACKAGES, source=step.program)),
+        command=tuple(program_command(*packages, source=step.program)),
         args=(
-            *("--kind", kind, "--folder", f"{WORKSPACE}/{kind}", *secret_arguments(step.secret, keys)),
+            *("--kind", kind, "--folder", f"{WORKSPACE}/{kind}", *preparation, *secret_arguments(step.secret, keys)),
             *(word for volume in source for word in ("--source", volume.mount_path)),
         ),
         env={**variables, **secret_env(step.secret, keys)},
@@ -142,6 +148,18 @@ def _source_volumes(step: InitializeDataset | InitializeModel, kind: Kind) -> tu
     # (kubernetes/kubernetes#132921, kubelet 1.28).
     is_workspace = address.scheme == "pvc" and address.bucket == step.workspace.claim
     return (volume.model_copy(update={"name": WORKSPACE_VOLUME}) if is_workspace else volume,)
+
+
+def _preparation_arguments(step: InitializeDataset) -> list[str]:
+    """Return the arguments by which the fetch's program prepares rows; empty if it does not."""
+    options = {
+        "--subset": step.subset,
+        "--split": step.split,
+        "--eval-split": step.eval_split,
+        "--eval-fraction": step.eval_fraction and str(step.eval_fraction),
+        "--columns": json.dumps(dict(step.columns), sort_keys=True) if step.columns else None,
+    }
+    return [word for option, value in options.items() if value for word in (option, escape_expansion(value))]
 
 
 def _export(step: ExportModel) -> TrainJob:

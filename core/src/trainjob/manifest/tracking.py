@@ -26,10 +26,8 @@ _WANDB_KEYS = ("WANDB_API_KEY",)
 _DEFAULT_GROUP = "trainjob"  # experiment or project of a TrainJob without a workflow
 LIBRARIES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboardx"}
 PROGRAM_DEPENDENCIES = (
-    *(
-        f"trainjob.frameworks.{name}"
-        for name in ("log_parser", "transformers_log_parser", "locked_library", "pip_installation", "packed_code")
-    ),
+    *(f"trainjob.frameworks.{name}" for name in ("log_parser", "transformers_log_parser", "packed_code")),
+    *("trainjob.programs.locked_library", "trainjob.programs.pip_installation"),
     *(f"trainjob.{name}" for name in ("framework_modules", "credentials", "errors", "mlflow_names")),
     *("trainjob.status.progress", "trainjob.status.nested_fields"),
     *("trainjob.programs.fetch.record", "trainjob.programs.fetch.folder"),

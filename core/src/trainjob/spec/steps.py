@@ -17,6 +17,7 @@ from trainjob.spec.base_request import STEP_ALIASES
 from trainjob.spec.base_step import BaseStep, check_program_image
 from trainjob.spec.checkpoint_uri import CheckpointUri
 from trainjob.spec.credential_checks import check_values
+from trainjob.spec.dataset_rows import ColumnNames, SplitNotation, Subset
 from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, find_config_field, get_framework
 from trainjob.spec.initializers import DatasetInitializer, ModelInitializer
 from trainjob.spec.job import STOCK_RUNTIME, TrainJob, check_queue, check_suspension
@@ -137,13 +138,55 @@ class _InitializeStep(BaseStep):
 
 
 class InitializeDataset(_InitializeStep):
-    """Step that fetches a dataset into `/workspace/dataset`.
+    """Step that fetches a dataset into `/workspace/dataset`, and prepares its rows.
 
     The source is an address such as `hf://organization/name`, `s3://bucket/path`, `az://container/path`,
     `https://host/file.jsonl`, `pvc://claim/path` or `oci://registry/image:tag`.
+
+    The rows are prepared only with `subset`, `split`, `eval_split`, `eval_fraction` or `columns`. The files are then
+    fetched into the folder `source`. Their rows are written as JSON Lines to `data/train.jsonl`, and to
+    `eval/eval.jsonl` for evaluation. Dates become texts in ISO 8601. Columns with images, audio or other bytes are
+    refused.
+
+    Attributes:
+        subset: subset of the dataset, which is a configuration in its `README.md`; by default the only one, or its
+            default.
+        split: rows for training, in the notation of the library `datasets`, such as `train` or `train[:5000]`; by
+            default `train`, or the only split.
+        eval_split: rows for evaluation in the same notation, such as `test` or `validation[:500]`.
+        eval_fraction: share of the rows for training that is held out for evaluation, such as 0.1. They are chosen at
+            random with a fixed seed, so that they are the same in each run. Not together with `eval_split`.
+        columns: names of the dataset's columns by their new names, such as `{"prompt": "question"}`. Other columns are
+            kept.
     """
 
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        **_InitializeStep.field_aliases,
+        "config_name": "subset",
+        "train_split": "split",
+        **dict.fromkeys(("test_split", "validation_split"), "eval_split"),
+        "test_size": "eval_fraction",
+    }
+
     _kind: ClassVar[Kind] = "dataset"
+
+    subset: Subset | None = None
+    split: SplitNotation | None = None
+    eval_split: SplitNotation | None = None
+    eval_fraction: float | None = Field(default=None, gt=0, lt=1)
+    columns: ColumnNames = Field(default_factory=dict)
+
+    @property
+    def eval_dataset_path(self) -> str:
+        """Folder of the rows for evaluation below `/workspace/dataset`; empty without any."""
+        return "eval" if self.eval_split or self.eval_fraction else ""
+
+    @model_validator(mode="after")
+    def _validate_evaluation(self) -> Self:
+        if self.eval_split and self.eval_fraction:
+            rule = "the rows for evaluation are those of eval_split: give one of the two"
+            raise invalid_field("eval_fraction", self.eval_fraction, rule)
+        return self
 
 
 class InitializeModel(_InitializeStep):

@@ -64,7 +64,7 @@ def stock_locks() -> Mapping[str, EnvironmentLock]:
     """
     # Sizes: the wheels of the locks for CPython 3.11 on x86_64, November 2026. A CPU build of torch has about 200 MB.
     locks = (
-        EnvironmentLock("initializer", _REQUIREMENTS / "initializer.txt", download_mb=25),
+        EnvironmentLock("initializer", _REQUIREMENTS / "initializer.txt", download_mb=120),
         EnvironmentLock("torchtune", _REQUIREMENTS / "torchtune.txt", download_mb=2860, cpu_download_mb=330),
         EnvironmentLock("trl", _REQUIREMENTS / "trl.txt", min_python="3.11", download_mb=2840, cpu_download_mb=310),
         EnvironmentLock(

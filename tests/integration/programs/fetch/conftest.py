@@ -90,12 +90,12 @@ def hub(tmp_path: Path) -> Iterator[RecordingHub]:
 def start_fetch(tmp_path: Path) -> StartFetch:
     """Return a function that starts the fetch program with the Trainer's libraries."""
 
-    def start(kind: str, uri: str, *more: str, **env: str) -> subprocess.Popen[str]:
+    def start(kind: str, uri: str, *options: str, **env: str) -> subprocess.Popen[str]:
         clean = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         paths = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(tmp_path)}
-        options = ["--kind", kind, "--folder", tmp_path / "workspace" / kind, *more]
+        places = ("--kind", kind, "--folder", str(tmp_path / "workspace" / kind))
         return subprocess.Popen(
-            [PYTHON, "-m", "trainjob.programs.fetch", *options],
+            [PYTHON, "-m", "trainjob.programs.fetch", *places, *options],
             env={**clean, **paths, "AWS_EC2_METADATA_DISABLED": "true", "STORAGE_URI": uri, **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -109,8 +109,8 @@ def start_fetch(tmp_path: Path) -> StartFetch:
 def run_fetch(start_fetch: StartFetch) -> RunFetch:
     """Return a function that runs the fetch to its end."""
 
-    def run(kind: str, uri: str, *more: str, **env: str) -> subprocess.CompletedProcess[str]:
-        process = start_fetch(kind, uri, *more, **env)
+    def run(kind: str, uri: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+        process = start_fetch(kind, uri, *options, **env)
         out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 

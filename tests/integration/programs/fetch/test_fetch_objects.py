@@ -54,6 +54,26 @@ def test_a_single_object_is_stored_under_its_name(fetch_dataset, dataset):
     assert read_contents(dataset) == {"test.parquet": b"more rows"}
 
 
+@pytest.mark.parametrize(
+    ("content", "extension"),
+    [
+        (b'{"prompt": "a"}\n', ".jsonl"),
+        (b'\xef\xbb\xbf {"prompt": "a"}\n', ".jsonl"),
+        (b'[{"prompt": "a"}]', ".json"),
+        (b"prompt,completion\r\na,b\r\n", ".csv"),
+        (b"PAR1\x15\x04PAR1", ".parquet"),
+        (b"prompt", ""),
+        (b"\x1f\x8b,\n", ""),
+        (b"", ""),
+    ],
+)
+def test_a_single_object_without_an_extension_gets_one(fetch_dataset, store, dataset, content, extension):
+    store.objects["models/runs/7/rows"] = StoredObject(content, {})
+    first = read_receipt(fetch_dataset("models/runs/7/rows"))
+    assert read_contents(dataset) == {f"rows{extension}": content}
+    assert read_receipt(fetch_dataset("models/runs/7/rows")) == {**first, "fetched": 0}
+
+
 def test_ignored_objects_are_not_fetched(fetch_dataset, dataset):
     read_receipt(fetch_dataset(IGNORE_PATTERNS="*.md,more/*"))
     assert list(read_contents(dataset)) == ["train.parquet"]

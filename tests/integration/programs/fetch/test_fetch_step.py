@@ -131,8 +131,33 @@ def test_the_content_of_a_key_file_is_refused_as_a_plain_value_and_its_path_is_a
     assert {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/var/run/google/key.json"} in trainer["env"]
 
 
-def test_the_packed_fetch_runs_with_python_alone(tmp_path):
-    trainer = build_trainer(InitializeModel(storage_uri="hf://o/n", workspace="w"))
+def test_the_program_gets_what_to_prepare_as_arguments():
+    step = InitializeDataset(
+        storage_uri="hf://o/n",
+        workspace="w",
+        secret="hub",
+        subset="my $(A)",
+        split="train[:5000]",
+        eval_fraction=0.05,
+        columns={"prompt": "$(B) é", "completion": "answer"},
+    )
+    assert build_trainer(step)["args"][4:] == [
+        *("--subset", "my $$(A)", "--split", "train[:5000]", "--eval-fraction", "0.05"),
+        *("--columns", '{"completion": "answer", "prompt": "$$(B) \\u00e9"}'),
+        *("--secret", "hub", "ACCESS_TOKEN", "HF_TOKEN"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        InitializeModel(storage_uri="hf://o/n", workspace="w"),
+        InitializeDataset(storage_uri="hf://o/n", workspace="w", split="train"),
+    ],
+    ids=["a model", "a dataset with prepared rows"],
+)
+def test_the_packed_fetch_runs_with_python_alone(tmp_path, step):
+    trainer = build_trainer(step)
     assert max(map(len, trainer["command"])) <= 65_536  # Trainer 2.2's limit for an item
     command = [sys.executable, "-I", *trainer["command"][1:], "--help"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)

@@ -22,10 +22,10 @@ from trainjob.errors import TrainJobError
 from trainjob.frameworks.checkpoint_copies.copies import CheckpointCopies
 from trainjob.frameworks.checkpoint_copies.requests import Requests
 from trainjob.frameworks.copier_process import FETCH, UPLOAD
-from trainjob.frameworks.locked_library import import_library
 from trainjob.programs.fetch.bucket import Bucket, create_bucket, extract_message
 from trainjob.programs.fetch.connections import find_connection_advice, use_certificates
 from trainjob.programs.fetch.progress import format_size
+from trainjob.programs.locked_library import import_library
 from trainjob.version import check_version
 
 __all__ = ["Copier", "main"]

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainjob.frameworks.locked_library import import_library
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.system_metrics import SystemMetrics
 from trainjob.frameworks.tracking.trackers import RUN_ID_TAG, StepValues, describe_error
 from trainjob.mlflow_names import TAG_PREFIX, to_mlflow_name
 from trainjob.programs.fetch.record import read_record
+from trainjob.programs.locked_library import import_library
 
 __all__ = ["create"]
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trainjob.frameworks.locked_library import import_library
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.frameworks.tracking.trackers import StepValues
+from trainjob.programs.locked_library import import_library
 
 __all__ = ["create"]
 

@@ -9,7 +9,7 @@ Reference, 2006-03-01, Object). It is therefore only used to distinguish one con
 from __future__ import annotations
 
 import functools
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
@@ -18,6 +18,7 @@ from trainjob.errors import FetchError
 from trainjob.programs.fetch.bucket import Bucket, extract_message
 from trainjob.programs.fetch.connections import find_connection_advice
 from trainjob.programs.fetch.listing import Listing, StoreFile
+from trainjob.programs.fetch.row_format import HEAD_BYTES, find_extension
 
 __all__ = ["ObjectSource"]
 
@@ -37,7 +38,10 @@ class ObjectSource:
     prefix: str
 
     def list_files(self) -> Listing:
-        """Return the objects below the prefix."""
+        """Return the objects below the prefix.
+
+        A single object without an extension gets that of its format.
+        """
         entries = {entry.path: entry for entry in self._store.list(self.prefix or "/", recursive=True)}
         folders = {str(folder) for key in entries for folder in PurePosixPath(key).parents}
         files = [
@@ -45,7 +49,7 @@ class ObjectSource:
             for key, entry in entries.items()
             if self._is_below_prefix(key) and not _is_folder(key, entry, folders)
         ]
-        return Listing(tuple(sorted(files, key=lambda file: file.path)))
+        return Listing(tuple(self._add_extension(files) or sorted(files, key=lambda file: file.path)))
 
     def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:  # noqa: ARG002 - objects have none
         """Append the bytes of an object that `target` does not have yet."""
@@ -80,6 +84,14 @@ class ObjectSource:
         metadata = entry.metadata
         mark = str(metadata.etag or metadata.last_modified or "")
         return StoreFile(path, key, metadata.content_length, mark)
+
+    def _add_extension(self, files: Sequence[StoreFile]) -> list[StoreFile]:
+        """Return the only object with an extension in its path; empty for others."""
+        match files:
+            case [StoreFile(key=self.prefix, path=path) as file] if file.size and not PurePosixPath(path).suffix:
+                head = bytes(self._store.read(file.key, offset=0, size=min(file.size, HEAD_BYTES)))
+                return [replace(file, path=f"{path}{find_extension(head)}")]
+        return []
 
     def _match_options(self, file: StoreFile) -> dict[str, str]:
         # Some S3-compatible stores list ETags without quotes, and do not recognize them in that form. Google's ETags

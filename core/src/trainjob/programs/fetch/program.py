@@ -8,9 +8,11 @@ arguments. Credentials come from the environment only, and are never printed.
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,8 +32,17 @@ from trainjob.programs.fetch.listing import Listing, StoreFile, compute_digests
 from trainjob.programs.fetch.mounted import MountedSource, find_models
 from trainjob.programs.fetch.names import check_conflicts, check_names
 from trainjob.programs.fetch.objects import ObjectSource
+from trainjob.programs.fetch.preparation import SOURCE_FOLDER, Preparation, add_options, parse_options
 from trainjob.programs.fetch.progress import FetchProgress, format_size, print_line
-from trainjob.programs.fetch.record import RECORD_FILE, RECORD_FOLDER, Record, RecordedFile, RecordWriter, read_record
+from trainjob.programs.fetch.record import (
+    RECORD_FILE,
+    RECORD_FOLDER,
+    WORK_FOLDER,
+    Record,
+    RecordedFile,
+    RecordWriter,
+    read_record,
+)
 from trainjob.programs.fetch.selection import choose_files, describe_choice
 from trainjob.programs.fetch.web import WebSource
 from trainjob.version import check_version
@@ -57,6 +68,7 @@ class Fetch:
         ignore_patterns: files not to fetch; see [trainjob.programs.fetch.selection.choose_files][].
         environment: endpoint, region, role and credentials, in the variables of the Trainer's initializers.
         source: folder at which a PersistentVolumeClaim or an image is mounted; None for other addresses.
+        preparation: request to prepare the rows of a dataset; its files are then fetched into the subfolder `source`.
     """
 
     kind: Kind
@@ -66,6 +78,11 @@ class Fetch:
     ignore_patterns: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     source: Path | None = None
+    preparation: Preparation | None = None
+
+    def place(self, file: StoreFile) -> StoreFile:
+        """Return a file with its path below the target folder."""
+        return replace(file, path=f"{SOURCE_FOLDER}/{file.path}") if self.preparation else file
 
 
 def create_source(request: Fetch) -> Source:
@@ -101,9 +118,9 @@ def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[st
         `uri`, `revision`, `files`, `bytes`, and `fetched`, the number of files that had to be fetched.
 
     Raises:
-        InvalidSpec: the address has no known form.
+        InvalidSpec: the address has no known form, or the dataset does not have the rows of the preparation.
         FetchError: the store refuses, cannot be reached, or sends other content than it lists; there is no file to
-            fetch, or a model has no weights; or the folder is full.
+            fetch, or a model has no weights; the folder is full; or the rows cannot be prepared.
     """
     source = create_source(request)
     try:
@@ -111,7 +128,7 @@ def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[st
         paths = choose_files(request.kind, [file.path for file in found.files], request.ignore_patterns, str(source))
         for line in describe_choice(request.kind, paths, {file.path: file.size for file in found.files}):
             report(f"fetch: {line}")
-        listing = replace(found, files=tuple(file for file in found.files if file.path in set(paths)))
+        listing = replace(found, files=tuple(request.place(file) for file in found.files if file.path in set(paths)))
         advice = "exclude it with ignore_patterns"
         check_names(paths, str(source), FetchError, RECORD_FOLDER, hint=advice)
         check_conflicts(paths, str(source), FetchError, hint=advice)
@@ -135,11 +152,12 @@ class _FetchRun:
     def __init__(self, source: Source, listing: Listing, request: Fetch, report: Callable[[str], None]) -> None:
         self._source, self._listing, self._request, self._report = source, listing, request, report
         self._folder = Folder(request.folder)
+        self._prepared_paths = request.preparation.paths if request.preparation else ()
         sizes = [file.size for file in listing.files]
         self._progress = FetchProgress(sizes, report, lambda: sum(self._folder.sizes(_PARTIAL_FILES).values()))
 
     def run(self) -> int:
-        """Fetch the missing files, and return their number."""
+        """Fetch the missing files and prepare the rows; return the number of fetched files."""
         total = format_size(sum(file.size for file in self._listing.files))
         at = f" at {self._listing.revision}" if self._listing.revision else ""
         self._report(f"fetch: {len(self._listing.files)} files, {total}, from {self._request.uri}{at}")
@@ -147,23 +165,57 @@ class _FetchRun:
         earlier = read_record(self._folder.path)
         advice = "remove this record; the files in the folder are then compared with the store"
         check_names(earlier.files, f"{self._folder.path}/{RECORD_FILE}", FetchError, RECORD_FOLDER, hint=advice)
-        stale = set(earlier.files) - {file.path for file in self._listing.files}
-        for name in (*stale, f"{_PARTIAL_FILES}/any"):  # raises for a linked folder before anything changes
+        stale = set(earlier.files) - {file.path for file in self._listing.files} - {*self._prepared_paths}
+        # Raises for a linked folder before anything changes.
+        for name in (*stale, *self._prepared_paths, f"{_PARTIAL_FILES}/any", f"{WORK_FOLDER}/any"):
             self._folder.size(name)
         existing = [found for file in self._listing.files if (found := self._find_existing(file, earlier))]
-        if self._is_complete(earlier, existing) and not stale:
-            self._report("fetch: all files are in the folder already")
+        prepared = self._find_prepared(existing, earlier)
+        if self._is_complete(earlier, existing) and len(prepared) == len(self._prepared_paths) and not stale:
+            self._report("fetch: all files are in the folder already" + (", prepared" if prepared else ""))
             return 0
-        for name in stale:
+        self._remove_work_folder()
+        if removed := {*stale, *(() if prepared else self._prepared_paths)} & earlier.files.keys():
+            # A kill while files are removed leaves no complete record, but all are still listed.
+            RecordWriter(self._folder.path, earlier.uri, earlier.revision, earlier.files.values())
+        for name in removed:
             self._folder.remove(name)
-        writer = RecordWriter(self._folder.path, self._request.uri, self._listing.revision, existing)
+        writer = RecordWriter(self._folder.path, self._request.uri, self._listing.revision, [*existing, *prepared])
         missing = self._list_missing(existing)
         with self._progress.report_periodically(), ThreadPoolExecutor(_WORKERS) as workers:
-            for _ in workers.map(lambda file: writer.add(self._fetch_file(file)), missing):
-                pass
-        writer.finish()
+            fetched = list(workers.map(lambda file: self._fetch_and_record(file, writer), missing))
+        if self._request.preparation and not prepared:
+            self._prepare(self._request.preparation, [*existing, *fetched], writer)
         self._folder.clear(_PARTIAL_FILES)  # an earlier fetch may have left parts of other contents
+        writer.finish()
         return len(missing)
+
+    def _find_prepared(self, existing: Sequence[RecordedFile], earlier: Record) -> list[RecordedFile]:
+        """Return the records of the prepared files that are in the folder already.
+
+        The result is empty if one is missing, or if the request or a fetched file has changed.
+        """
+        if not self._request.preparation or len(existing) < len(self._listing.files):
+            return []
+        mark = self._request.preparation.compute_mark(existing)
+        found = [earlier.files[path] for path in self._prepared_paths if path in earlier.files]
+        valid = [file for file in found if file.mark == mark and self._folder.size(file.path) == file.size]
+        return valid if len(valid) == len(self._prepared_paths) else []
+
+    def _prepare(self, preparation: Preparation, sources: Sequence[RecordedFile], writer: RecordWriter) -> None:
+        from trainjob.programs.fetch.rows import prepare_rows  # packed only for a step that prepares rows
+
+        try:
+            for file in prepare_rows(self._folder.path, preparation, sources, self._report):
+                writer.add(file)  # first, because a later fetch removes only what a record lists
+                self._folder.move(f"{WORK_FOLDER}/{file.path}", file.path)
+        finally:
+            self._remove_work_folder()
+
+    def _remove_work_folder(self) -> None:
+        """Remove the temporary files of a preparation, also those of a killed program."""
+        gc.collect()  # NFS keeps a removed file, and thus its folder, while it is mapped into memory
+        shutil.rmtree(self._folder.path / WORK_FOLDER, ignore_errors=True)
 
     def _is_complete(self, earlier: Record, existing: Sequence[RecordedFile]) -> bool:
         same = (earlier.uri, earlier.revision) == (self._request.uri, self._listing.revision)
@@ -188,6 +240,11 @@ class _FetchRun:
             if file.path in existing_paths:
                 self._progress.report_file(file.path, file.size, fetched=False)
         return [file for file in self._listing.files if file.path not in existing_paths]
+
+    def _fetch_and_record(self, file: StoreFile, writer: RecordWriter) -> RecordedFile:
+        fetched = self._fetch_file(file)
+        writer.add(fetched)
+        return fetched
 
     def _fetch_file(self, file: StoreFile) -> RecordedFile:
         file = self._source.add_digest(file)
@@ -247,6 +304,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Fetch:
     parser.add_argument("--kind", required=True, choices=("dataset", "model"), help="what to fetch")
     parser.add_argument("--folder", required=True, type=Path, help="target folder")
     parser.add_argument("--source", type=Path, help="folder at which the files of pvc:// or oci:// are mounted")
+    add_options(parser)
     names = ("SECRET", "VARIABLE")
     parser.add_argument("--secret", action="append", default=[], nargs="+", metavar=names, help=CREDENTIALS_HELP)
     given = parser.parse_args(arguments)
@@ -260,6 +318,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Fetch:
         tuple(pattern for pattern in patterns if pattern),
         dict(os.environ),
         given.source,
+        parse_options(given),
     )
 
 

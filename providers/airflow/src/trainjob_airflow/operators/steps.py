@@ -29,6 +29,11 @@ class InitializeDatasetOperator(FetchOperator):
     template_fields: Sequence[str] = (
         "storage_uri",
         "workspace",
+        "subset",
+        "split",
+        "eval_split",
+        "eval_fraction",
+        "columns",
         "revision",
         "ignore_patterns",
         "endpoint",
@@ -64,6 +69,11 @@ class InitializeDatasetOperator(FetchOperator):
         *,
         storage_uri: str,
         workspace: Workspace | WorkspaceVolume | str,
+        subset: str | None = None,
+        split: str | None = None,
+        eval_split: str | None = None,
+        eval_fraction: float | str | None = None,
+        columns: Mapping[str, Any] | None = None,
         revision: str | None = None,
         ignore_patterns: Sequence[str] | None = None,
         endpoint: str | None = None,
@@ -101,6 +111,15 @@ class InitializeDatasetOperator(FetchOperator):
                 `hf://organization/name@v1.0`.
             workspace: claim into which the files are written. It is a `Workspace`, the name of an existing claim, or a
                 `trainjob.WorkspaceVolume`.
+            subset: subset of the dataset, which is a configuration in its `README.md`; by default the only one, or its
+                default.
+            split: rows for training, in the notation of the library `datasets`, such as `train` or `train[:5000]`; by
+                default `train`, or the only split.
+            eval_split: rows for evaluation in the same notation, such as `test` or `validation[:500]`.
+            eval_fraction: share of the rows for training that is held out for evaluation, such as 0.1. They are chosen
+                at random with a fixed seed, so that they are the same in each run. Not together with `eval_split`.
+            columns: names of the dataset's columns by their new names, such as `{"prompt": "question"}`. Other columns
+                are kept.
             revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of
                 `main`.
             ignore_patterns: patterns of the files that are not fetched; by default a model's weights in other formats
@@ -154,6 +173,11 @@ class InitializeDatasetOperator(FetchOperator):
             step_arguments={
                 "storage_uri": storage_uri,
                 "workspace": workspace,
+                "subset": subset,
+                "split": split,
+                "eval_split": eval_split,
+                "eval_fraction": eval_fraction,
+                "columns": columns,
                 "revision": revision,
                 "ignore_patterns": ignore_patterns,
                 "endpoint": endpoint,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from trainjob.errors import INSTALLATION_FAILED, InstallationFailed, InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.checks import get_version, list_versions
-from trainjob.frameworks.pip_installation import install
 from trainjob.frameworks.trl.pod.run_arguments import RunArguments
+from trainjob.programs.pip_installation import install
 
 __all__ = ["provide_trl"]
 

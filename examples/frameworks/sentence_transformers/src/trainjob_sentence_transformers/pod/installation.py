@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainjob.errors import INSTALLATION_FAILED, InstallationFailed, InvalidSpec, Problem
 from trainjob.frameworks.fine_tuning.checks import get_version, list_versions
-from trainjob.frameworks.pip_installation import install
+from trainjob.programs.pip_installation import install
 from trainjob_sentence_transformers.pod.run_arguments import RunArguments
 
 __all__ = ["provide_library"]

@@ -17,8 +17,14 @@ from trainjob_kfp.packaging import trainjob_component
 
 @trainjob_component
 def initialize_dataset(
-    storage_uri: str,
     workspace: str,
+    dataset: dsl.Input[dsl.Dataset] = None,
+    storage_uri: str = "",
+    subset: str = "",
+    split: str = "",
+    eval_split: str = "",
+    eval_fraction: float = 0.0,
+    columns: Dict[str, Any] = {},
     revision: str = "",
     ignore_patterns: List[str] = [],
     endpoint: str = "",
@@ -58,6 +64,10 @@ def initialize_dataset(
 
     Later steps read the dataset from that folder. Resources and other settings of the task apply to the TrainJob's pod.
 
+    In place of `storage_uri`, the step accepts the artifact `dataset` of another step or of `dsl.importer`. With s3://
+    or minio://, endpoint, region and Secret of the artifact's store are those of the ConfigMap `kfp-launcher`, unless
+    they are given.
+
     An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
     fields; a text for `queue`, `runtime` or `secret` means the name.
 
@@ -65,9 +75,19 @@ def initialize_dataset(
     own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
 
     Args:
-        storage_uri: Address to fetch from, such as `s3://bucket/path`, `pvc://claim/path`, `oci://registry/image:tag`,
-            or `hf://organization/name`, which a revision may follow: `hf://organization/name@v1.0`.
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        dataset: Artifact of the dataset, in place of `storage_uri`.
+        storage_uri: Address to fetch from, such as `s3://bucket/path`, `pvc://claim/path`, `oci://registry/image:tag`,
+            or `hf://organization/name`, which a revision may follow: `hf://organization/name@v1.0`; see the overview.
+        subset: Subset of the dataset, which is a configuration in its `README.md`; by default the only one, or its
+            default.
+        split: Rows for training, in the notation of the library `datasets`, such as `train` or `train[:5000]`; by
+            default `train`, or the only split.
+        eval_split: Rows for evaluation in the same notation, such as `test` or `validation[:500]`.
+        eval_fraction: Share of the rows for training that is held out for evaluation, such as 0.1. They are chosen at
+            random with a fixed seed, so that they are the same in each run. Not together with `eval_split`.
+        columns: Names of the dataset's columns by their new names, such as `{"prompt": "question"}`. Other columns are
+            kept.
         revision: Branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of `main`.
         ignore_patterns: Patterns of the files that are not fetched; by default a model's weights in other formats than
             safetensors, if it has safetensors.

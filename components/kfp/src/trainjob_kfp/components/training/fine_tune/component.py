@@ -27,6 +27,7 @@ def fine_tune(
     batch_size: int = 0,
     learning_rate: float = 0.0,
     lora_rank: int = 0,
+    eval_dataset_path: str = "",
     arguments: Dict[str, Any] = {},
     config: Dict[str, Any] = {},
     workspace: str = "",
@@ -108,6 +109,7 @@ def fine_tune(
         batch_size: Samples that a process computes at once; by default the framework's number.
         learning_rate: The optimizer's learning rate at its highest; by default the framework's.
         lora_rank: Rank of LoRA; by default all weights are trained, or as `config` says.
+        eval_dataset_path: Rows for evaluation, below `/workspace/dataset`; by default there are none.
         arguments: Other arguments of the framework by name, such as {"beta": 0.1}.
         config: Configuration of the training, which is required; its class determines the framework. A dict of its
             fields also has the framework's name as `framework`.

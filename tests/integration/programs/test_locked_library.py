@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from trainjob.frameworks.locked_library import import_library
+from trainjob.programs.locked_library import import_library
 
 PARTLY = """
 from . import first

@@ -1,4 +1,4 @@
-"""Client library of a tracker or a store: the image's, or an installation of the locked packages."""
+"""Library of a tracker, a store or datasets: the image's, or an installation of the locked packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from trainjob.frameworks.pip_installation import install
+from trainjob.programs.pip_installation import install
 
 __all__ = ["import_library"]
 
@@ -41,16 +41,17 @@ def import_library(name: str, lock: str) -> Any:
 def _install(name: str, lock: str) -> None:
     """Install a library into a new folder, and add the folder to the module search path."""
     requirements = importlib.import_module(f"trainjob.{lock}").REQUIREMENTS
-    parent = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    # dill, with which datasets computes digests, recognizes installed modules by this name (dill 0.4.1, _dill.py).
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-"), "site-packages")
     try:
-        if failure := install(name, requirements, parent / "packages"):
+        if failure := install(name, requirements, folder):
             first, *_, last = failure.splitlines()
             raise RuntimeError(
                 f"the image does not contain {name}, and it cannot be installed (pip's variables, such as "
                 f"PIP_INDEX_URL, may be set in env): {first}: {last}"
             )
     except BaseException:
-        shutil.rmtree(parent, ignore_errors=True)  # the next try creates another folder
+        shutil.rmtree(folder.parent, ignore_errors=True)  # the next try creates another folder
         raise
-    sys.path.insert(0, str(parent / "packages"))
+    sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
