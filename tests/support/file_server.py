@@ -33,6 +33,7 @@ class FileServer:
         token: Bearer token that each request needs; empty for none.
         has_ranges: whether the server sends parts of files.
         sends_length: whether the responses have a length.
+        busy: number of requests that the server refuses with 503, before it responds.
         hook: called with the path and the number of sent bytes, before each piece of a body.
         requests: path, requested range and token of each request.
     """
@@ -42,6 +43,7 @@ class FileServer:
     token: str = ""
     has_ranges: bool = True
     sends_length: bool = True
+    busy: int = 0
     hook: Callable[[str, int], None] = lambda path, sent: None
     requests: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -64,7 +66,10 @@ class _Handler(BaseHTTPRequestHandler):
         served, authorization = self.served, self.headers.get("Authorization", "")
         served.requests.append((self.path, self.headers.get("Range", ""), authorization.removeprefix("Bearer ")))
         found = served.files.get(self.path)
-        if target := served.redirects.get(self.path):
+        if served.busy:
+            served.busy -= 1
+            self._send(503, {}, b"")
+        elif target := served.redirects.get(self.path):
             self._send(302, {"Location": target}, b"")
         elif served.token and authorization != f"Bearer {served.token}":
             self._send(401, {}, b"")

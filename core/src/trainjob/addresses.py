@@ -143,8 +143,13 @@ def parse_source(uri: str, kind: Kind, field: str = "") -> StoreAddress:
         InvalidSpec: the address has no such form, or contains a credential.
     """
     check_uri(uri, field, _SOURCE_SCHEMES)
-    if find_other := _OTHER_SOURCES.get(uri.partition("://")[0]):
-        return find_other(uri, kind, field)
+    scheme, _, rest = uri.partition("://")
+    if scheme in ("https", "http"):
+        return _parse_file_address(uri, kind, field)
+    if scheme == "pvc":
+        return _parse_claim_address(uri, rest, field)
+    if scheme == "oci":
+        return _parse_image_address(uri, rest, field)
     address = _parse_store_address(uri, kind, field)
     if address.scheme != "hf":
         return address
@@ -262,28 +267,18 @@ def _parse_file_address(uri: str, kind: Kind, field: str) -> StoreAddress:
     return StoreAddress(parts.scheme, parts.netloc, parts.path.strip("/"), digest["sha256"] or "")
 
 
-def _parse_claim_address(uri: str, kind: Kind, field: str) -> StoreAddress:  # noqa: ARG001 - a claim may have both
-    scheme, _, rest = uri.partition("://")
+def _parse_claim_address(uri: str, rest: str, field: str) -> StoreAddress:
     claim, _, path = rest.partition("/")
     if not CLAIM_NAME.fullmatch(claim):
         raise _refuse(uri, "it must be pvc://CLAIM/PATH, with the name of a PersistentVolumeClaim", field)
-    return StoreAddress(scheme, claim, path.strip("/"))
+    return StoreAddress("pvc", claim, path.strip("/"))
 
 
-def _parse_image_address(uri: str, kind: Kind, field: str) -> StoreAddress:  # noqa: ARG001 - an image may have both
-    scheme, _, reference = uri.partition("://")
+def _parse_image_address(uri: str, reference: str, field: str) -> StoreAddress:
     found = _IMAGE.fullmatch(reference)
     if not found:
         raise _refuse(uri, "it must be oci://REGISTRY/REPOSITORY:TAG or oci://REGISTRY/REPOSITORY@sha256:DIGEST", field)
-    return StoreAddress(scheme, reference, revision=found["digest"] or "")
-
-
-_OTHER_SOURCES = {
-    **dict.fromkeys(("https", "http"), _parse_file_address),
-    "pvc": _parse_claim_address,
-    "oci": _parse_image_address,
-}
-"""Functions that parse the addresses of sources that are no stores, by scheme."""
+    return StoreAddress("oci", reference, revision=found["digest"] or "")
 
 
 def _find_advice(address: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -11,6 +13,9 @@ import pytest
 
 from tests.integration.programs.fetch.conftest import PYTHON, ROOT
 from tests.integration.programs.fetch.fetch_results import failure_message, is_complete, read_contents, read_receipt
+from tests.support.killed_calls import kill_at_file_access
+from trainjob.programs.fetch import Fetch
+from trainjob.programs.fetch import fetch as fetch_files
 
 SNAPSHOT = "hub/models--acme--tiny/snapshots/0a1b"
 FILES = {"config.json": b"{}", "model.safetensors": b"weights" * 999, "original/tokenizer.model": b"tokens"}
@@ -119,6 +124,18 @@ def test_a_killed_copy_is_continued(start_fetch, fetch, claim, dataset):
     read_receipt(fetch("rows/train.jsonl"))
     assert read_contents(dataset) == {"train.jsonl": content}
     assert (dataset / "train.jsonl").stat().st_ino == inode
+
+
+def test_a_copy_that_is_killed_at_any_file_access_is_completed_by_the_next(claim, dataset):
+    request = Fetch("dataset", dataset, "pvc://data/rows", source=claim)
+    points = itertools.count()
+    while kill_at_file_access(lambda: fetch_files(request), next(points)):
+        fetch_files(request, report=lambda line: None)
+        assert read_contents(dataset) == read_contents(claim / "rows")
+        assert is_complete(dataset)
+        assert not [*(dataset / ".trainjob-fetch/parts").glob("*")]
+        shutil.rmtree(dataset)
+    assert next(points) > 50
 
 
 LINKS = {

@@ -151,6 +151,17 @@ def test_a_file_that_changes_during_the_fetch_is_refused(fetch, server, dataset,
     assert read_contents(dataset) == {}
 
 
+def test_a_busy_server_is_tried_again(fetch, server, dataset):
+    server.busy = 2
+    read_receipt(fetch())
+    assert read_contents(dataset) == {"train.jsonl": ROWS}
+    server.busy = 9
+    message = failure_message(fetch())
+    assert "can't be fetched: HTTP 503" in message
+    assert "the step may be repeated" in message
+    assert server.busy == 5
+
+
 def test_a_server_that_never_sends_more_is_reported(fetch, server):
     server.files[PATH] = ServedFile(b"y" * LARGE, ETAG)
 

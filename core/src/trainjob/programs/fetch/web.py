@@ -7,10 +7,13 @@ a server ignores ranges. The HTTP library of huggingface_hub is requests or http
 from __future__ import annotations
 
 import re
+import ssl
+import time
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
+from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -23,6 +26,8 @@ __all__ = ["WebSource"]
 
 _BLOCK = 1 << 20
 _TIMEOUT = 60.0  # seconds without a byte
+_PAUSES = (0.5, 1.0, 2.0)  # seconds between tries
+_RETRY_STATUSES = (429, 500, 502, 503, 504)
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 _REPEAT = "the step may be repeated at any time"
 _LOGIN_ADVICE = "give the step a Secret with the key ACCESS_TOKEN, which is sent as a Bearer token, or correct it"
@@ -87,6 +92,23 @@ class WebSource:
         return self.url
 
     def _open(self, offset: int) -> Any:
+        """Return the response with the file from an offset on.
+
+        The request is repeated if the server cannot be reached, or is busy.
+        """
+        for pause in _PAUSES:
+            try:
+                return self._open_once(offset)
+            except HTTPError as refusal:
+                if refusal.code not in _RETRY_STATUSES:
+                    raise
+            except URLError as failure:
+                if isinstance(failure.reason, ssl.SSLError):
+                    raise
+            time.sleep(pause)
+        return self._open_once(offset)
+
+    def _open_once(self, offset: int) -> Any:
         request = Request(self.url, headers={"User-Agent": f"trainjob/{VERSION}"})  # noqa: S310 - http(s)
         if offset:
             request.add_header("Range", f"bytes={offset}-")
