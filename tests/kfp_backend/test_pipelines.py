@@ -55,7 +55,10 @@ def start_package(backend, kfp_client, packages):
 
 
 def succeed(run: PipelineRun) -> dict[str, bytes]:
-    """Wait for a run's success, and return the files of its model by name, whose digests are checked."""
+    """Wait for a run's success, and return the files of its model by name.
+
+    Their digests are those in the manifest.
+    """
     workflow = run.wait_until_ended(SECONDS)
     logs = [run.read_log(pod)[-3000:] for pod in run.list_pods("system-container-impl")]
     assert workflow["status"]["phase"] == "Succeeded", "\n".join(logs)
@@ -80,12 +83,16 @@ def test_examples_of_a_table_are_learned_with_lora(start_package, backend):
     rows = csv.writer(table)
     rows.writerow(("question", "reply"))
     rows.writerows((f"Ticket {number}: no “network”?", "Restart,\nplease") for number in range(40))
+    names = ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tables"}}
+    values = {name: backend.store.environment[name] for name in names}
+    backend.cluster.create({**secret, "stringData": values}, backend.namespace)
     backend.store.objects["mlpipeline/tables/tickets.csv"] = StoredObject(table.getvalue().encode("utf-8-sig"), {})
     run = start_package(
         "sft-lora",
         dataset_uri="s3://mlpipeline/tables/tickets.csv",
         dataset_endpoint=backend.store.url,
-        dataset_secret="mlpipeline-minio-artifact",
+        dataset_secret="tables",
         dataset_columns={"prompt": "question", "completion": "reply"},
         eval_fraction=0.1,
         config={"precision": "fp32", "max_length": 128},

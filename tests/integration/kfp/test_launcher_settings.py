@@ -1,6 +1,6 @@
 """Tests of the warnings about settings on a task that its TrainJob does not get."""
 
-from __future__ import annotations
+# kfp reads the annotations of a pipeline immediately, so this file has no `from __future__ import annotations`.
 
 import warnings
 
@@ -100,3 +100,19 @@ def test_the_clean_up_may_have_any_setting():
                 trainjob_kfp.train(image="busybox", command=["true"])
 
     assert "activeDeadlineSeconds" in golden.compile_to_yaml(pipeline)
+
+
+def test_parameters_in_settings_are_known_in_every_group():
+    """Without it, the driver fails: the parent DAG does not have the input parameter."""
+
+    @dsl.pipeline
+    def pipeline(gpus: int, kind: str, cpu: str, memory: str, ready: bool):
+        with dsl.ExitHandler(trainjob_kfp.cleanup()), dsl.If(ready == True):  # noqa: E712 - kfp builds the condition
+            task = trainjob_kfp.train(image="busybox", command=["true"])
+            task.set_accelerator_type(kind).set_accelerator_limit(gpus)
+            task.set_cpu_request(cpu).set_cpu_limit(cpu).set_memory_request(memory).set_memory_limit(memory)
+
+    names = {f"pipelinechannel--{name}" for name in ("gpus", "kind", "cpu", "memory")}
+    groups = pipeline.pipeline_spec.components
+    for name in ("comp-exit-handler-1", "comp-condition-2"):
+        assert names <= {*groups[name].input_definitions.parameters}

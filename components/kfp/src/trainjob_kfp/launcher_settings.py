@@ -1,9 +1,13 @@
-"""Warnings about settings on a task that its TrainJob does not get, when a pipeline is written."""
+"""Settings on a task, when a pipeline is written: parameters in them, and warnings about those without effect."""
 
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
+
+from kfp.dsl.pipeline_channel import extract_pipeline_channels_from_any
 
 # Keys of the task's configuration (kfp 2.17, `kfp.kubernetes`): setting, and the input to use instead. The last
 # two are in `podMetadata`.
@@ -22,6 +26,30 @@ _SETTINGS = {
     "labels": ("add_pod_label", "labels"),
     "securityContext": ("set_security_context", 'placement={"security_context": {"run_as_user": 1000}}'),
 }
+
+_RESOURCE_SETTINGS = (
+    *("set_cpu_request", "set_cpu_limit", "set_memory_request", "set_memory_limit"),
+    *("set_accelerator_type", "set_accelerator_limit", "set_gpu_limit", "add_node_selector_constraint"),
+)
+
+
+def register_parameters(task: Any) -> None:
+    """Make the resource settings of a task register the parameters and outputs that they use.
+
+    kfp 2.17 registers only those in settings of `kfp.kubernetes`. In an exit handler, a condition or a loop, the driver
+    would not find the others.
+    """
+    for name in _RESOURCE_SETTINGS:
+        setattr(task, name, _registering(task, getattr(task, name)))
+
+
+def _registering(task: Any, setting: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(setting)
+    def call(value: Any) -> Any:
+        task.register_pipeline_channels(extract_pipeline_channels_from_any(value))
+        return setting(value)
+
+    return call
 
 
 class LauncherSettings(dict[str, Any]):

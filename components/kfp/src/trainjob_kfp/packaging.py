@@ -68,7 +68,7 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
     def _create_task(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
         # Imported here, because an import of the components needs neither the step classes nor the launcher.
         from trainjob_kfp.compile_checks import check_arguments, check_names
-        from trainjob_kfp.launcher_settings import LauncherSettings
+        from trainjob_kfp.launcher_settings import LauncherSettings, register_parameters
         from trainjob_kfp.sdk_arguments import ARGUMENTS, expand_arguments, to_plain_object
 
         inputs = self.component_spec.inputs or {}
@@ -83,6 +83,7 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
             check_arguments(self.python_func.__name__, arguments, defaults)
             if _has_task_config(self.python_func):
                 task.platform_config = LauncherSettings()
+                register_parameters(task)
         if arguments.get("workspace") and not arguments.get("after_jobs") and task.state is TaskState.FUTURE:
             task.set_caching_options(False)
         return task

@@ -100,7 +100,7 @@ def build_pipeline(package: Package, workspace: dsl.WorkspaceConfig) -> Any:
         model_uri: str,
         dataset_uri: str,
         destination: str = "",
-        dataset_columns: dict = {},  # noqa: B006 - kfp copies it into the YAML
+        dataset_columns: dict[str, Any] = {},  # noqa: B006 - kfp copies it into the YAML
         dataset_subset: str = "",
         dataset_split: str = "train",
         eval_split: str = "",
@@ -109,7 +109,7 @@ def build_pipeline(package: Package, workspace: dsl.WorkspaceConfig) -> Any:
         learning_rate: float = package.learning_rate,
         batch_size: int = package.batch_size,
         lora_rank: int = 16,
-        config: dict = {**package.config},  # noqa: B006
+        config: dict[str, Any] = {**package.config},  # noqa: B006
         adapter: str = "merge",
         gpus: int = 1,
         gpu_type: str = "nvidia.com/gpu",
@@ -125,7 +125,9 @@ def build_pipeline(package: Package, workspace: dsl.WorkspaceConfig) -> Any:
         destination_secret: str = "",
         destination_endpoint: str = "",
     ) -> None:
-        """Run the steps one after the other, because nodes cannot share a claim that is ReadWriteOnce.
+        """Run the steps one after the other.
+
+        Nodes cannot share a claim that is ReadWriteOnce.
 
         Args:
             model_uri: Model to train, such as hf://organization/name or s3://bucket/path.

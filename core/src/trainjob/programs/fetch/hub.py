@@ -111,7 +111,7 @@ class HubSource:
 
 
 def _select_below(files: Sequence[StoreFile], path: PurePosixPath) -> list[StoreFile]:
-    """Return the file at a path, or the files in its folder, with paths relative to that folder."""
+    """Return the file at a path, or those in its folder, relative to the folder."""
     by_path = {PurePosixPath(file.path): file for file in files}
     folder = path.parent if path in by_path else path
     return [
