@@ -133,11 +133,11 @@ def test_a_killed_copy_is_continued(start_fetch, fetch, claim, dataset):
 
 
 def test_a_copy_that_is_killed_at_any_file_access_is_completed_by_the_next(claim, dataset):
-    request = Fetch("dataset", dataset, "pvc://data/rows", source=claim)
-    points = itertools.count()
+    request = Fetch("dataset", dataset, "pvc://data/rows/more", source=claim)
+    points = itertools.count(step=3)
     while kill_at_file_access(lambda: fetch_files(request), next(points)):
         fetch_files(request, report=lambda line: None)
-        assert read_contents(dataset) == read_contents(claim / "rows")
+        assert read_contents(dataset) == read_contents(claim / "rows/more")
         assert is_complete(dataset)
         assert not [*(dataset / ".trainjob-fetch/parts").glob("*")]
         shutil.rmtree(dataset)
