@@ -297,7 +297,7 @@ def test_stock_locks_without_torch_stay_as_they_are(name):
 
 
 def test_the_announcement_has_size_and_duration():
-    assert stock_locks()["initializer"].announcement == "download of about 25 MB, some seconds at 10 MB/s"
+    assert stock_locks()["initializer"].announcement == "download of about 120 MB, some seconds at 10 MB/s"
     assert stock_locks()["trl"].announcement == (
         "download of about 2.8 GB, 5 minutes at 10 MB/s "
         "(310 MB, a minute if PyTorch's index of CPU builds can be reached)"

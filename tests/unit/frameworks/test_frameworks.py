@@ -21,7 +21,7 @@ from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import spec_hash
 from trainjob.manifest.function import RESUME_MODULES
 from trainjob.manifest.model_check import origin_program
-from trainjob.manifest.steps import FETCH_PACKAGES, export_program
+from trainjob.manifest.steps import FETCH_PACKAGES, PREPARATION_PACKAGES, export_program
 from trainjob.manifest.tracking import tracking_program
 from trainjob.packing import pack_sources, program_command
 from trainjob.spec import FrameworkConfig
@@ -97,6 +97,14 @@ def test_packed_sources_import_only_packed_modules(program):
     texts = read_packed(command[3])
     check_imports(texts)
     assert {f"{program.replace('.', '/')}{end}" for end in ("/__main__.py", ".py")} & texts.keys()
+    assert sys.getsizeof(command[3]) < 65_536
+
+
+def test_a_fetch_that_prepares_rows_packs_what_it_imports():
+    command = program_command(*FETCH_PACKAGES, *PREPARATION_PACKAGES)
+    texts = read_packed(command[3])
+    check_imports(texts)
+    assert {f"trainjob/programs/fetch/rows/{name}.py" for name in ("__init__", "prepare", "lock")} <= texts.keys()
     assert sys.getsizeof(command[3]) < 65_536
 
 

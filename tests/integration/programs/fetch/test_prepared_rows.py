@@ -43,6 +43,8 @@ configs:
 ---
 """
 
+OUTSIDE = b"---\nconfigs: [{config_name: default, data_files: ../.trainjob-fetch/record.jsonl}]\n---\n"
+
 
 def to_lines(rows):
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
@@ -251,6 +253,11 @@ def test_a_saved_dataset_is_read(prepare, dataset, tmp_path):
         ),
         ({"train.jsonl": b'{"a": 1}\n{"a": '}, ("--split", "train"), "source can't be prepared: "),
         ({"notes.bin": b"x"}, ("--split", "train"), "source can't be prepared: "),
+        (
+            {"README.md": OUTSIDE, "train.jsonl": to_lines(ROWS)},
+            ("--split", "train"),
+            "source can't be prepared: ValueError: ",
+        ),
         (
             {"train.parquet": to_parquet([{"text": "a", "image": {"bytes": b"\x89PNG", "path": None}}])},
             ("--split", "train"),

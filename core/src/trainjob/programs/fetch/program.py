@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import gc
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -204,10 +205,9 @@ class _FetchRun:
         return valid if len(valid) == len(self._prepared_paths) else []
 
     def _prepare(self, preparation: Preparation, sources: Sequence[RecordedFile], writer: RecordWriter) -> None:
-        from trainjob.programs.fetch.rows import prepare_rows  # packed only for a step that prepares rows
-
+        rows = importlib.import_module("trainjob.programs.fetch.rows")  # packed only for a step that prepares rows
         try:
-            for file in prepare_rows(self._folder.path, preparation, sources, self._report):
+            for file in rows.prepare_rows(self._folder.path, preparation, sources, self._report):
                 writer.add(file)  # first, because a later fetch removes only what a record lists
                 self._folder.move(f"{WORK_FOLDER}/{file.path}", file.path)
         finally:

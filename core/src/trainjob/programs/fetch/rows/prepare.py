@@ -70,7 +70,8 @@ def _refuse_other_files(root: Path, request: Preparation) -> None:
             )
 
 
-def _import_datasets(report: Callable[[str], None]) -> Any:
+def _import_datasets(report: Callable[[str], None]) -> None:
+    """Import `datasets`, and install it first if the image does not contain it."""
     try:
         datasets = import_library("datasets", "programs.fetch.rows.lock")
     except (RuntimeError, ImportError, OSError) as failure:
@@ -83,7 +84,6 @@ def _import_datasets(report: Callable[[str], None]) -> Any:
         )
     datasets.disable_progress_bars()
     report(f"fetch: preparing the rows with datasets {datasets.__version__}")
-    return datasets
 
 
 def _load_rows(root: Path, request: Preparation, report: Callable[[str], None]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _load_rows(root: Path, request: Preparation, report: Callable[[str], None]) 
 def _refuse_columns(source: Path, loader: str, rows: Any) -> None:
     """Refuse columns that JSON cannot hold, and CSV with another separator than a comma."""
     names = rows.column_names
-    if loader == "csv" and (found := next((each for each in _SEPARATORS if each in names[0]), "")):
+    if loader == "csv" and len(names) == 1 and (found := next((each for each in _SEPARATORS if each in names[0]), "")):
         raise FetchError(
             f"the columns of {source} are separated by {found!r}: {names[0]}", hint="separate them by commas"
         )

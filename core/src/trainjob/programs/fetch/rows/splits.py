@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +14,8 @@ from trainjob.errors import InvalidSpec, Problem, ProblemKind
 
 __all__ = ["RowReader", "hold_out", "list_split_names", "rename_columns", "select_rows"]
 
-_SAVED_DATASET, _SAVED_SPLITS = "state.json", "dataset_dict.json"
-SEED = 42
-"""Seed of the random choice of rows for evaluation."""
+_SAVED = ("state.json", "dataset_dict.json")  # files that save_to_disk writes
+_SEED = 42
 
 
 def list_split_names(notation: str) -> list[str]:
@@ -55,17 +53,18 @@ class RowReader:
         """
         import datasets
 
-        if saved := _find_saved_splits(folder):
+        if any((folder / name).is_file() for name in _SAVED):
             if subset:
                 raise _refuse("subset", subset, "a dataset that `save_to_disk` wrote has no subsets")
-            return cls("", list(saved), lambda split: datasets.load_from_disk(str(saved[split])))
+            saved = datasets.load_from_disk(str(folder))
+            splits = saved if isinstance(saved, datasets.DatasetDict) else {"train": saved}
+            return cls("", list(splits), splits.__getitem__)
         name, folder = _choose_subset(folder, subset), folder.resolve()
         builder = datasets.load_dataset_builder(str(folder), name, cache_dir=str(cache))
         patterns = {
-            str(split): [glob.escape(Path(file).relative_to(folder).as_posix()) for file in files]
+            str(split): [glob.escape(Path(file).resolve().relative_to(folder).as_posix()) for file in files]
             for split, files in (builder.config.data_files or {}).items()
         }
-
         loader = type(builder).__module__.rpartition(".")[2]
         # Otherwise pandas takes the first column for an index if rows have more values than the header (pandas 3.1).
         options = {"index_col": False} if loader == "csv" else {}
@@ -136,7 +135,7 @@ def hold_out(rows: Any, fraction: float) -> tuple[Any, Any]:
         InvalidSpec: too few rows remain.
     """
     try:
-        parts = rows.train_test_split(test_size=fraction, seed=SEED)
+        parts = rows.train_test_split(test_size=fraction, seed=_SEED)
     except ValueError:
         rule = f"none of the {len(rows)} rows would be left for training"
         raise InvalidSpec(Problem("eval_fraction", str(fraction), rule)) from None
@@ -168,13 +167,6 @@ def rename_columns(rows: Any, columns: Mapping[str, str]) -> Any:
             ]
         )
     return rows.rename_columns({theirs: ours for ours, theirs in columns.items()})
-
-
-def _find_saved_splits(folder: Path) -> dict[str, Path]:
-    """Return the folders of the splits if `save_to_disk` wrote the dataset."""
-    if (folder / _SAVED_SPLITS).is_file():
-        return {name: folder / name for name in json.loads((folder / _SAVED_SPLITS).read_bytes())["splits"]}
-    return {"train": folder} if (folder / _SAVED_DATASET).is_file() else {}
 
 
 def _choose_subset(folder: Path, subset: str) -> str | None:
