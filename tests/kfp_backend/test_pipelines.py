@@ -68,7 +68,7 @@ def succeed(run: PipelineRun) -> dict[str, bytes]:
     folder = "/model/"
     files = {path.rpartition(folder)[2]: data for path, data in run.stored_objects().items() if folder in path}
     manifest = json.loads(files.pop("manifest.json"))
-    listed = {each["path"]: each["sha256"] for each in manifest["files"]}
+    listed = {name: file["sha256"] for name, file in manifest["files"].items()}
     assert {name: hashlib.sha256(data).hexdigest() for name, data in files.items()} == listed
     return files
 
@@ -101,7 +101,8 @@ def test_examples_of_a_table_are_learned_with_lora(start_package, backend):
     )
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(succeed(run))
     log = read_training_log(run)
-    assert "36" in log
+    assert "36 rows for training in /workspace/dataset/data/train.jsonl" in log
+    assert "4 rows for evaluation in /workspace/dataset/eval/eval.jsonl" in log
     assert "eval_loss" in log
 
 
