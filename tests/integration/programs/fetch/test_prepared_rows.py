@@ -150,6 +150,15 @@ def test_values_are_not_changed(prepare, dataset, name):
     assert read_rows(dataset) == TYPED_ROWS
 
 
+def test_texts_that_are_read_as_dates_are_reported(prepare, dataset):
+    rows = [{"day": f"2024-01-0{number}", "at": [{"when": "2024-01-01T10:00:00Z"}], "text": "a"} for number in (1, 2)]
+    done = prepare({"train.jsonl": to_lines(rows)}, "--split", "train")
+    read_receipt(done)
+    days = [f"2024-01-0{number}T00:00:00" for number in (1, 2)]
+    assert [row["day"] for row in read_rows(dataset)] == days
+    assert "fetch: the dates and times in day, at are written as datasets reads them, in ISO 8601" in done.stdout
+
+
 def test_splits_and_columns_are_those_of_the_request(prepare, dataset):
     options = ("--split", "train[:5]+train[-2:]", "--eval-split", "test[50%:]", "--columns", '{"prompt": "question"}')
     read_receipt(prepare(SPLITS, *options))

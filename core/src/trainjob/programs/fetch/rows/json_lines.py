@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from trainjob.errors import FetchError
 
-__all__ = ["format_row", "is_representable", "write_rows"]
+__all__ = ["contains_dates", "format_row", "is_representable", "write_rows"]
 
 _BATCH = 1000  # rows
 _NOT_IN_JSON = ("binary", "large_binary", "fixed_size_binary", "binary_view", "duration", "interval", "map")
@@ -31,6 +31,14 @@ def is_representable(kind: Any) -> bool:
     if any(getattr(pyarrow.types, f"is_{name}")(kind) for name in _NOT_IN_JSON):
         return False
     return all(is_representable(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def contains_dates(kind: Any) -> bool:
+    """Return whether values of a type of Arrow have dates or times, which become texts."""
+    import pyarrow
+
+    nested = (kind.field(number).type for number in range(kind.num_fields))
+    return pyarrow.types.is_temporal(kind) or any(map(contains_dates, nested))
 
 
 def format_row(row: Mapping[str, Any]) -> str:

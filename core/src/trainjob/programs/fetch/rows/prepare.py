@@ -11,7 +11,7 @@ from trainjob.errors import INSTALLATION_FAILED, FetchError, TrainJobError
 from trainjob.programs.fetch.folder import Folder, sync_file
 from trainjob.programs.fetch.preparation import EVAL_FILE, SOURCE_FOLDER, TRAIN_FILE, Preparation
 from trainjob.programs.fetch.record import WORK_FOLDER, RecordedFile
-from trainjob.programs.fetch.rows.json_lines import is_representable, write_rows
+from trainjob.programs.fetch.rows.json_lines import contains_dates, is_representable, write_rows
 from trainjob.programs.fetch.rows.splits import RowReader, hold_out, list_split_names, rename_columns, select_rows
 from trainjob.programs.locked_library import import_library
 
@@ -99,6 +99,8 @@ def _load_rows(root: Path, request: Preparation, report: Callable[[str], None]) 
         splits[name] = reader.read(name)
         report(f"fetch: the split {name} has {len(splits[name])} rows, columns {', '.join(splits[name].column_names)}")
         _refuse_columns(root / SOURCE_FOLDER, reader.loader, splits[name])
+        if dates := [field.name for field in splits[name].features.arrow_schema if contains_dates(field.type)]:
+            report(f"fetch: the dates and times in {', '.join(dates)} are written as datasets reads them, in ISO 8601")
     selected = [
         rename_columns(select_rows({name: splits[name] for name in names[field]}, field, notation), request.columns)
         for field, notation in notations.items()
