@@ -250,7 +250,7 @@ def test_an_invalid_registry_is_refused_when_the_step_is_created(fields: dict[st
     [
         (
             "oci://registry/models/tickets",
-            "an image registry is not supported: use a bucket, the Hub",
+            "only InitializeDataset and InitializeModel read an image: use a bucket, the Hub",
         ),
         ("ftp://models/tickets", "allowed are hf://… or s3://… or gs://… or az://…"),
     ],
