@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +10,7 @@ from pydantic import AfterValidator
 
 from trainjob.errors import InvalidSpec, Problem, ProblemKind
 from trainjob.spec.base import to_json_value
-from trainjob.spec.problems import REDACTED, format_value
+from trainjob.spec.problems import REDACTED, find_similar, format_value
 
 _JOBS = "spec.runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[]"
 POD_SPEC = f"{_JOBS}.template.spec.template.spec"
@@ -98,9 +97,9 @@ def _format_value(field: str, value: Any) -> str:
 
 def _describe_unknown(name: str, known: list[str]) -> str:
     """Return the sentence about a field that the API does not have."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    close = find_similar(name, known)
     listed = f"; allowed are {', '.join(known)}" if len(known) <= _MAX_LISTED_FIELDS else ""
-    return f"there is no field {name!r} here{f'; did you mean {close[0]}?' if close else listed}"
+    return f"there is no field {name!r} here{f'; did you mean {close}?' if close else listed}"
 
 
 def _find_broken_rule(schema: Mapping[str, Any], value: Any) -> str:

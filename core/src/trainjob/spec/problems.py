@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args, get_origin
 
@@ -123,7 +122,14 @@ def suggest_field(name: str, model: type[BaseModel]) -> str:
         inner = () if get_origin(info.annotation) in (list, tuple) else _list_models(info.annotation)
         if any(name in each.model_fields for each in inner):
             return f"{field}.{name}"
-    return next(iter(difflib.get_close_matches(name, [*model.model_fields], n=1, cutoff=0.75)), "")
+    return find_similar(name, model.model_fields)
+
+
+def find_similar(name: str, known: Iterable[str]) -> str:
+    """Return the most similar of the known names; empty if none is similar."""
+    import difflib  # only errors need it
+
+    return next(iter(difflib.get_close_matches(name, [*known], n=1, cutoff=0.75)), "")
 
 
 def describe_unknown_argument(
@@ -148,7 +154,7 @@ def describe_unknown_argument(
     first, dot, rest = path.partition(".")
     suggestion = renamed.get(path) or f"{renamed.get(first, first)}{dot}{rest}"
     if suggestion.partition(".")[0] not in known:
-        suggestion = next(iter(difflib.get_close_matches(name, [*known], n=1, cutoff=0.75)), "")
+        suggestion = find_similar(name, known)
     advice = f"; did you mean {suggestion}?" if suggestion else ""
     return Problem(name, "given", f"there is no {kind} {name!r} in {owner}{advice}", ProblemKind.UNKNOWN)
 
