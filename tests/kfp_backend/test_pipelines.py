@@ -13,6 +13,7 @@ import pytest
 
 from tests.kfp_backend.pipeline_run import PipelineRun, stored_size
 from tests.support.object_server import StoredObject
+from tests.support.polling import wait_until
 
 pytestmark = [
     pytest.mark.timeout(900, func_only=True),
@@ -117,7 +118,15 @@ def test_better_answers_are_preferred(start_package):
     assert {"adapter_config.json", "adapter_model.safetensors"} <= set(succeed(run))
 
 
-def test_rewarded_answers_are_learned(start_package):
+def list_claims(backend, workflow):
+    return [
+        claim
+        for claim in backend.cluster.list("PersistentVolumeClaim", backend.namespace)
+        if workflow in claim["metadata"]["name"]
+    ]
+
+
+def test_rewarded_answers_are_learned_and_the_run_leaves_nothing(start_package, backend):
     run = start_package(
         "grpo-lora",
         dataset_uri="hf://demo/tickets/chats",
@@ -129,3 +138,7 @@ def test_rewarded_answers_are_learned(start_package):
         },
     )
     assert {"config.json", "model.safetensors"} <= set(succeed(run))
+    assert len(run.list_trainjobs()) == 4
+    name = run.workflow["metadata"]["name"]
+    backend.cluster.delete("Workflow", backend.namespace, name)
+    wait_until(lambda: not run.list_trainjobs() and not list_claims(backend, name), SECONDS)

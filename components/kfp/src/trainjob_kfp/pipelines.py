@@ -24,7 +24,9 @@ from trainjob.errors import TrainJobError
 from trainjob.spec.resources import parse_quantity
 from trainjob_kfp import cleanup, export_model, fine_tune, initialize_dataset, initialize_model
 
-_WORKSPACE = dsl.WORKSPACE_PATH_PLACEHOLDER
+# A claim is not removed while a pod that has used it exists, also an ended one (Kubernetes 1.36,
+# pkg/controller/volume/pvcprotection). Therefore the TrainJobs are deleted with the run's Workflow.
+_IN_ALL_STEPS: Mapping[str, Any] = {"workspace": dsl.WORKSPACE_PATH_PLACEHOLDER, "delete_with_run": True}
 # Activations are computed again in place of being kept, so that a model of 8B parameters fits on one GPU.
 _ON_A_GPU = {"precision": "bf16", "gradient_checkpointing": True}
 
@@ -116,6 +118,7 @@ def build_pipeline(package: Package, workspace: dsl.WorkspaceConfig) -> Any:
         cpu: str = "4",
         memory: str = "32Gi",
         image: str = "",
+        env: dict[str, Any] = {},  # noqa: B006
         queue: str = "",
         deadline: str = "24h",
         model_secret: str = "",
@@ -151,6 +154,7 @@ def build_pipeline(package: Package, workspace: dsl.WorkspaceConfig) -> Any:
             cpu: CPUs of the training.
             memory: Memory of the training.
             image: Image with TRL; empty means that the Trainer's image installs it.
+            env: Environment variables of the steps, such as {"PIP_INDEX_URL": "https://pypi.example.org/simple"}.
             queue: LocalQueue of Kueue in which the training waits for quota; empty means none.
             deadline: Maximum time that the training may run.
             model_secret: Name of the Secret with the credentials for the model, if it is not public.
@@ -170,10 +174,11 @@ def build_pipeline(package: Package, workspace: dsl.WorkspaceConfig) -> Any:
                 columns=dataset_columns,
                 secret=dataset_secret,
                 endpoint=dataset_endpoint,
-                workspace=_WORKSPACE,
+                env=env,
+                **_IN_ALL_STEPS,
             )
             model = initialize_model(
-                storage_uri=model_uri, secret=model_secret, endpoint=model_endpoint, workspace=_WORKSPACE
+                storage_uri=model_uri, secret=model_secret, endpoint=model_endpoint, env=env, **_IN_ALL_STEPS
             ).after(dataset)
             training = fine_tune(
                 model=model_uri,
@@ -186,11 +191,12 @@ def build_pipeline(package: Package, workspace: dsl.WorkspaceConfig) -> Any:
                 eval_dataset_path=dataset.outputs["eval_dataset_path"],
                 config=config,
                 image=image,
+                env=env,
                 queue=queue,
                 deadline=deadline,
                 on_kill="keep_on_drain",
-                workspace=_WORKSPACE,
                 after_jobs=[dataset.outputs["job"], model.outputs["job"]],
+                **_IN_ALL_STEPS,
             )
             training.set_accelerator_type(gpu_type).set_accelerator_limit(gpus)
             training.set_cpu_limit(cpu).set_memory_limit(memory)
@@ -199,8 +205,9 @@ def build_pipeline(package: Package, workspace: dsl.WorkspaceConfig) -> Any:
                 adapter=adapter,
                 secret=destination_secret,
                 endpoint=destination_endpoint,
-                workspace=_WORKSPACE,
+                env=env,
                 after_jobs=[training.outputs["job"]],
+                **_IN_ALL_STEPS,
             )
 
     return dsl.pipeline(
