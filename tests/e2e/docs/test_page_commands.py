@@ -76,6 +76,7 @@ def prepare_folder(folder: Path, steps: list[CodeBlock | PageCommand], venv: Pat
         (folder / name).symlink_to(ROOT / name)
     engines = {step.engine for step in steps if isinstance(step, CodeBlock) and step.language == "python"}
     engines |= {text.partition(" ")[0] for text in commands}
+    engines |= {name for text in commands for name in re.findall(r"-m trainjob_(\w+)", text)}
     return [
         *(ROOT / ".venv" / name / "bin" for name in ("airflow", "kfp", "core") if name in {*engines, "core"}),
         venv / "bin",
