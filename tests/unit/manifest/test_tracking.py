@@ -200,7 +200,9 @@ def test_the_map_indexes_of_a_task_have_one_parent():
 
     assert parent_of() == parent_of(map_index="0") != parent_of(run="manual__2")
     assert parent_of() != parent_of(origin="https://other.example.org")
-    assert parent_of(map_index="") is None
+    assert parent_of(map_index="0-eab8f4e9") == parent_of(map_index="12-01234567")
+    # A task of one name in an exit handler, a condition or a nested pipeline, or a task of kfp.local.
+    assert {parent_of(map_index=index) for index in ("", "eab8f4e9", "01234567")} == {None}
     assert parent_of("trl") is None  # only MLflow has parents
 
 

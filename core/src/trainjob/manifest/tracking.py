@@ -33,6 +33,8 @@ PROGRAM_DEPENDENCIES = (
     *("trainjob.programs.fetch.record", "trainjob.programs.fetch.folder"),
 )
 _MAX_PARAMETER_LENGTH = 500  # characters; all parameters are part of one argument, which may have 65,536
+# A map index of Airflow, or an iteration of KFP's loops. A hash alone is of another group, or of kfp.local.
+_ITERATION = re.compile(r"\d{1,7}(?:-|$)")
 _NO_FOLDER_CHARACTER = re.compile(r"[^\w.+=-]+|^\.+$")  # a folder's name is not only dots
 
 
@@ -156,7 +158,7 @@ def _build_options(tracking: Tracking, origin: Mapping[str, str], run_id: str, d
 def _build_parent(tracking: Tracking, metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return the option for MLflow's parent run, which all map indexes of a task share."""
     key = json.loads(get_str(metadata, "annotations", labels.RUN_KEY) or "{}")
-    if not isinstance(tracking, MLflow) or not key.pop("map_index", ""):
+    if not isinstance(tracking, MLflow) or not _ITERATION.match(key.pop("map_index", "")):
         return {}
     return {"parent": hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]}
 
