@@ -44,6 +44,13 @@ class PipelineRun:
         wait_until(lambda: self.state in RUN_ENDED, seconds)
         return found
 
+    def wait_until_succeeded(self, seconds: float = SECONDS) -> Object:
+        """Wait until Workflow and run have succeeded, and return the Workflow."""
+        workflow = self.wait_until_ended(seconds)
+        logs = [self.read_log(pod)[-3000:] for pod in self.list_pods("system-container-impl")]
+        assert workflow["status"]["phase"] == "Succeeded", "\n".join(logs)
+        return workflow
+
     @property
     def state(self) -> str:
         """The run's state in Kubeflow Pipelines."""
@@ -73,6 +80,10 @@ class PipelineRun:
     def read_log(self, pod: Object) -> str:
         """Return the output of a step's container `main`, which contains that of KFP's launcher."""
         return self.backend.cluster.log(self.backend.namespace, pod["metadata"]["name"], container="main")
+
+    def read_step_logs(self) -> str:
+        """Return the output of all steps, oldest first."""
+        return "\n".join(self.read_log(pod) for pod in self.list_pods("system-container-impl"))
 
     def stored_objects(self) -> dict[str, bytes]:
         """Return the artifacts of this run in the object store, by their path below the run."""

@@ -27,8 +27,7 @@ def test_a_sweep_collects_the_metrics_of_its_loop(start_example):
     run = start_example("sweep")
     assert run.wait_until_ended(SECONDS)["status"]["phase"] == "Succeeded"
     assert len(run.list_trainjobs()) == 5
-    logs = "".join(run.read_log(pod) for pod in run.list_pods("system-container-impl"))
-    [losses] = set(re.findall(r"losses: \[([\d.]+), ([\d.]+)\]", logs))
+    [losses] = set(re.findall(r"losses: \[([\d.]+), ([\d.]+)\]", run.read_step_logs()))
     assert float(losses[0]) != float(losses[1])
 
 

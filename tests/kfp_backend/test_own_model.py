@@ -23,8 +23,7 @@ SECONDS = 600.0
 def test_a_later_step_opens_the_model_in_the_store_of_kubeflow_pipelines(start, backend):
     """The export has no destination: endpoint and Secret are those of the installed store."""
     run = succeed(start(pipelines.opened_model, cache=None))
-    log = "".join(run.read_log(pod) for pod in run.list_pods("system-container-impl"))
-    opened = dict(re.findall(r"opened (\S+) ([0-9a-f]{64})", log))
+    opened = dict(re.findall(r"opened (\S+) ([0-9a-f]{64})", run.read_step_logs()))
     trained, _ = read_digests(backend)
     assert opened["model.safetensors"] == trained
     assert {"config.json", "tokenizer.json", "manifest.json"} <= set(opened)
@@ -60,9 +59,7 @@ def read_digests(backend, export="export"):
 
 
 def succeed(run):
-    workflow = run.wait_until_ended(SECONDS)
-    logs = [run.read_log(pod)[-2000:] for pod in run.list_pods("system-container-impl")]
-    assert workflow["status"]["phase"] == "Succeeded", "\n".join(logs)
+    run.wait_until_succeeded(SECONDS)
     return run
 
 

@@ -60,9 +60,7 @@ def succeed(run: PipelineRun) -> dict[str, bytes]:
 
     Their digests are those in the manifest.
     """
-    workflow = run.wait_until_ended(SECONDS)
-    logs = [run.read_log(pod)[-3000:] for pod in run.list_pods("system-container-impl")]
-    assert workflow["status"]["phase"] == "Succeeded", "\n".join(logs)
+    workflow = run.wait_until_succeeded(SECONDS)
     size, _ = stored_size(workflow)
     print(f"{workflow['metadata']['name']}: {size:,} bytes")
     assert size < MAX_WORKFLOW_BYTES
@@ -72,10 +70,6 @@ def succeed(run: PipelineRun) -> dict[str, bytes]:
     listed = {name: file["sha256"] for name, file in manifest["files"].items()}
     assert {name: hashlib.sha256(data).hexdigest() for name, data in files.items()} == listed
     return files
-
-
-def read_training_log(run: PipelineRun) -> str:
-    return "\n".join(run.read_log(pod) for pod in run.list_pods("system-container-impl"))
 
 
 def test_examples_of_a_table_are_learned_with_lora(start_package, backend):
@@ -101,7 +95,7 @@ def test_examples_of_a_table_are_learned_with_lora(start_package, backend):
         learning_rate=1e-2,
     )
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(succeed(run))
-    log = read_training_log(run)
+    log = run.read_step_logs()
     assert "36 rows for training in /workspace/dataset/data/train.jsonl" in log
     assert "4 rows for evaluation in /workspace/dataset/eval/eval.jsonl" in log
     assert "eval_loss" in log

@@ -73,7 +73,7 @@ _PAGE_PATH = re.compile(r"/(tree|blob|resolve)/.*")  # of the Hub's web pages
 _FILE_DIGEST = re.compile(r"(?:sha256=(?P<sha256>[0-9a-f]{64}))?")  # of a file, as pip has it
 # Rules of distribution/reference 0.6 (regexp.go), with a registry.
 _IMAGE = re.compile(
-    r"[\w.-]+(?::\d+)?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+(?::\w[\w.-]{0,127}|@(?P<digest>sha256:[0-9a-f]{64}))?",
+    r"[\w.-]+(?::\d+)?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+(?::\w[\w.-]{0,127}|@sha256:[0-9a-f]{64})?",
     re.ASCII,
 )
 
@@ -109,8 +109,7 @@ class StoreAddress:
         bucket: bucket or container; of the Hub, the repository's `organization/name`; of a web server, its host; name
             of a PersistentVolumeClaim; reference of an image.
         path: path in it, without slashes at its ends; may be empty.
-        revision: branch, tag or commit in an address of the Hub; SHA-256 of a web server's file; digest of an image;
-            may be empty.
+        revision: branch, tag or commit in an address of the Hub; SHA-256 of a web server's file; may be empty.
         account: name of Azure's storage account, if the address has it.
         account_url: URL of that account.
     """
@@ -275,10 +274,9 @@ def _parse_claim_address(uri: str, rest: str, field: str) -> StoreAddress:
 
 
 def _parse_image_address(uri: str, reference: str, field: str) -> StoreAddress:
-    found = _IMAGE.fullmatch(reference)
-    if not found:
+    if not _IMAGE.fullmatch(reference):
         raise _refuse(uri, "it must be oci://REGISTRY/REPOSITORY:TAG or oci://REGISTRY/REPOSITORY@sha256:DIGEST", field)
-    return StoreAddress("oci", reference, revision=found["digest"] or "")
+    return StoreAddress("oci", reference)
 
 
 def _find_advice(address: str) -> str:

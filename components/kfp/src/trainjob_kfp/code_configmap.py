@@ -52,6 +52,7 @@ _LEFT_OUT = (
     "trainjob_kfp/code_loading.py",
     "trainjob_kfp/compile_checks.py",
     "trainjob_kfp/components/",
+    "trainjob_kfp/launcher_settings.py",
     "trainjob_kfp/packaging.py",
     "trainjob_kfp/pipelines.py",
     "trainjob_kfp/sdk_arguments.py",

@@ -10,9 +10,7 @@ from typing import Any, Protocol
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob_kfp.artifact_store import find_store
-
-# Stores of which Kubeflow Pipelines has another scheme than a step (2.17, backend/src/v2/objectstore/config.go).
-_SOURCE_SCHEMES = {"minio": "s3"}
+from trainjob_kfp.model_location import STORE_SCHEMES
 
 
 class Artifact(Protocol):
@@ -47,4 +45,4 @@ def find_source(dataset: Artifact | None, given: Mapping[str, Any]) -> dict[str,
     if not separator:
         rule = "kfp.local keeps artifacts in local files, which no TrainJob can fetch: give storage_uri"
         raise InvalidSpec(Problem("dataset", repr(dataset.uri), rule))
-    return {"storage_uri": f"{_SOURCE_SCHEMES.get(scheme, scheme)}://{place}", **find_store(dataset.uri, given)}
+    return {"storage_uri": f"{STORE_SCHEMES.get(scheme, scheme)}://{place}", **find_store(dataset.uri, given)}

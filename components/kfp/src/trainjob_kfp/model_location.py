@@ -20,8 +20,8 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.status import Outcome, get_model_facts
 
 _DESTINATION_FORMS = "s3:// or gs://BUCKET/PATH, az://CONTAINER/PATH, hf://ORGANIZATION/NAME, or a path in /workspace"
-# Scheme in the root of a pipeline run -> scheme in an export's destination, for the same store.
-_STORE_SCHEMES = {"s3": "s3", "minio": "s3", "gs": "gs"}
+STORE_SCHEMES = {"s3": "s3", "minio": "s3", "gs": "gs"}
+"""Scheme of a store in the address of a step, by its scheme in the URI of an artifact."""
 
 
 class Artifact(Protocol):
@@ -46,7 +46,7 @@ def choose_destination(uri: str, destination: str, endpoint: str) -> str:
     if destination:
         return destination
     scheme, separator, place = uri.partition("://")
-    if scheme == _STORE_SCHEMES.get(scheme):
+    if scheme == STORE_SCHEMES.get(scheme):
         return uri
     if scheme == "minio":
         if endpoint:
@@ -70,7 +70,7 @@ def find_uri(uri: str, destination: str) -> str:
     root = uri.rsplit("/", 3)[0]
     wanted = f"{scheme}://{place}"
     is_below_root = "://" in root and wanted.startswith(f"{root}/")
-    return wanted if _STORE_SCHEMES.get(scheme) == store and is_below_root else ""
+    return wanted if STORE_SCHEMES.get(scheme) == store and is_below_root else ""
 
 
 def update_artifact(model: Artifact, outcome: Outcome, destination: str, receipt: Mapping[str, Any]) -> None:

@@ -27,7 +27,8 @@ class RunKey:
         workflow: the DAG or pipeline.
         task: the task or step in it.
         run: the DAG run or pipeline run.
-        map_index: index of a mapped or looped instance; empty for a plain task.
+        map_index: index of a mapped or looped instance, or a text that distinguishes tasks of one name; empty for a
+            plain task.
         origin: text that distinguishes two installations that share a namespace, such as the workflow engine's address.
     """
 

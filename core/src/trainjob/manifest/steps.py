@@ -9,6 +9,7 @@ from typing import Any
 
 from trainjob.addresses import MOUNTED_SCHEMES, Kind, parse_source
 from trainjob.framework_modules import list_modules
+from trainjob.frameworks.program_options import to_words
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE, SAVE_ENV
 from trainjob.manifest import labels
 from trainjob.manifest.additions import add_env
@@ -153,13 +154,13 @@ def _source_volumes(step: InitializeDataset | InitializeModel, kind: Kind) -> tu
 def _preparation_arguments(step: InitializeDataset) -> list[str]:
     """Return the arguments by which the fetch's program prepares rows; empty if it does not."""
     options = {
-        "--subset": step.subset,
-        "--split": step.split,
-        "--eval-split": step.eval_split,
-        "--eval-fraction": step.eval_fraction and str(step.eval_fraction),
-        "--columns": json.dumps(dict(step.columns), sort_keys=True) if step.columns else None,
+        "--subset": step.subset or "",
+        "--split": step.split or "",
+        "--eval-split": step.eval_split or "",
+        "--eval-fraction": str(step.eval_fraction or ""),
+        "--columns": json.dumps(dict(step.columns), sort_keys=True) if step.columns else "",
     }
-    return [word for option, value in options.items() if value for word in (option, escape_expansion(value))]
+    return list(to_words(options))
 
 
 def _export(step: ExportModel) -> TrainJob:

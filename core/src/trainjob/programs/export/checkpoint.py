@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.errors import ExportError
-from trainjob.programs.fetch.names import check_names
+from trainjob.programs.fetch.names import check_names, join_names
 
 __all__ = [
     "ADAPTER_CONFIG",
@@ -135,6 +135,4 @@ def find_adapter(folder: Path, hint: str) -> tuple[Path, ...]:
 
 def list_names(folder: Path, limit: int = 12) -> str:
     """Return the names in a folder for a message, at most `limit` of them."""
-    names = sorted(path.name for path in folder.iterdir())
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return (", ".join(names[:limit]) or "nothing") + more
+    return join_names(sorted(path.name for path in folder.iterdir()), limit) or "nothing"

@@ -17,6 +17,7 @@ from typing import BinaryIO
 from trainjob.errors import FetchError
 from trainjob.programs.fetch.folder import Folder
 from trainjob.programs.fetch.listing import Listing, StoreFile, compute_digests
+from trainjob.programs.fetch.names import join_names
 from trainjob.programs.fetch.record import RECORD_FOLDER
 
 __all__ = ["MountedSource", "find_models"]
@@ -122,8 +123,7 @@ class MountedSource:
         """Return which files there are in the last folder of a path that exists."""
         parent = next(folder for folder in path.parents if folder.is_dir())
         names = sorted(entry.name for entry in self._resolve(parent).iterdir())
-        more = f" and {len(names) - _LONGEST_LIST} more" if len(names) > _LONGEST_LIST else ""
-        return f"{self._show(parent)} has {', '.join(names[:_LONGEST_LIST]) or 'no files'}{more}"
+        return f"{self._show(parent)} has {join_names(names, _LONGEST_LIST) or 'no files'}"
 
     def _show(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()

@@ -6,17 +6,23 @@ Such names come from a store's listing, a record, an index, or an earlier manife
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from trainjob.errors import TrainJobError
 
-__all__ = ["broken_rule", "check_conflicts", "check_names", "first_conflict"]
+__all__ = ["broken_rule", "check_conflicts", "check_names", "first_conflict", "join_names"]
 
 # Control characters, line and paragraph separators, lone surrogates: they break log lines, or are not valid UTF-8.
 _UNPRINTABLE = ("Cc", "Zl", "Zp", "Cs")
 _LONGEST_COMPONENT = 255  # bytes; NAME_MAX of Linux
 _LONGEST_SHOWN = 120  # characters of a name in a message
+
+
+def join_names(names: Sequence[str], limit: int = 6) -> str:
+    """Return names for a message, at most `limit` of them; empty without names."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def broken_rule(name: str, *reserved: str) -> str:

@@ -49,7 +49,7 @@ class ObjectSource:
             for key, entry in entries.items()
             if self._is_below_prefix(key) and not _is_folder(key, entry, folders)
         ]
-        return Listing(tuple(self._add_extension(files) or sorted(files, key=lambda file: file.path)))
+        return Listing(tuple(sorted(self._add_extension(files), key=lambda file: file.path)))
 
     def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:  # noqa: ARG002 - objects have none
         """Append the bytes of an object that `target` does not have yet."""
@@ -85,13 +85,13 @@ class ObjectSource:
         mark = str(metadata.etag or metadata.last_modified or "")
         return StoreFile(path, key, metadata.content_length, mark)
 
-    def _add_extension(self, files: Sequence[StoreFile]) -> list[StoreFile]:
-        """Return the only object with an extension in its path; empty for others."""
+    def _add_extension(self, files: Sequence[StoreFile]) -> Sequence[StoreFile]:
+        """Return the objects; the only one of a prefix has an extension in its path."""
         match files:
             case [StoreFile(key=self.prefix, path=path) as file] if file.size and not PurePosixPath(path).suffix:
                 head = bytes(self._store.read(file.key, offset=0, size=min(file.size, HEAD_BYTES)))
                 return [replace(file, path=f"{path}{find_extension(head)}")]
-        return []
+        return files
 
     def _match_options(self, file: StoreFile) -> dict[str, str]:
         # Some S3-compatible stores list ETags without quotes, and do not recognize them in that form. Google's ETags

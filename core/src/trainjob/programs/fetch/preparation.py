@@ -11,12 +11,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
-from trainjob.programs.fetch.record import RecordedFile
+from trainjob.programs.fetch.record import RECORD_FOLDER, RecordedFile
 
-__all__ = ["EVAL_FILE", "SOURCE_FOLDER", "TRAIN_FILE", "Preparation", "add_options", "parse_options"]
+__all__ = ["EVAL_FILE", "SOURCE_FOLDER", "TRAIN_FILE", "WORK_FOLDER", "Preparation", "add_options", "parse_options"]
 
 SOURCE_FOLDER = "source"
 """Folder of the fetched files, if their rows are prepared."""
+WORK_FOLDER = f"{RECORD_FOLDER}/rows"
+"""Folder of temporary files while rows are prepared, on the same volume as the files."""
 TRAIN_FILE, EVAL_FILE = "data/train.jsonl", "eval/eval.jsonl"
 """Files with the prepared rows."""
 _OPTIONS = {

@@ -33,17 +33,9 @@ from trainjob.programs.fetch.listing import Listing, StoreFile, compute_digests
 from trainjob.programs.fetch.mounted import MountedSource, find_models
 from trainjob.programs.fetch.names import check_conflicts, check_names
 from trainjob.programs.fetch.objects import ObjectSource
-from trainjob.programs.fetch.preparation import SOURCE_FOLDER, Preparation, add_options, parse_options
+from trainjob.programs.fetch.preparation import SOURCE_FOLDER, WORK_FOLDER, Preparation, add_options, parse_options
 from trainjob.programs.fetch.progress import FetchProgress, format_size, print_line
-from trainjob.programs.fetch.record import (
-    RECORD_FILE,
-    RECORD_FOLDER,
-    WORK_FOLDER,
-    Record,
-    RecordedFile,
-    RecordWriter,
-    read_record,
-)
+from trainjob.programs.fetch.record import RECORD_FILE, RECORD_FOLDER, Record, RecordedFile, RecordWriter, read_record
 from trainjob.programs.fetch.selection import choose_files, describe_choice
 from trainjob.programs.fetch.web import WebSource
 from trainjob.version import check_version
@@ -130,7 +122,8 @@ def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[st
         paths = choose_files(request.kind, [file.path for file in found.files], request.ignore_patterns, str(source))
         for line in describe_choice(request.kind, paths, {file.path: file.size for file in found.files}):
             report(f"fetch: {line}")
-        listing = replace(found, files=tuple(request.place(file) for file in found.files if file.path in set(paths)))
+        chosen = set(paths)
+        listing = replace(found, files=tuple(request.place(file) for file in found.files if file.path in chosen))
         advice = "exclude it with ignore_patterns"
         check_names(paths, str(source), FetchError, RECORD_FOLDER, hint=advice)
         check_conflicts(paths, str(source), FetchError, hint=advice)

@@ -18,13 +18,11 @@ from typing import Any
 from trainjob.errors import FetchError
 from trainjob.programs.fetch.folder import Folder, sync_file
 
-__all__ = ["RECORD_FILE", "RECORD_FOLDER", "WORK_FOLDER", "Record", "RecordWriter", "RecordedFile", "read_record"]
+__all__ = ["RECORD_FILE", "RECORD_FOLDER", "Record", "RecordWriter", "RecordedFile", "read_record"]
 
 RECORD_FOLDER = ".trainjob-fetch"
 """Folder of the fetch's own files; no fetched file may be in it."""
 RECORD_FILE = f"{RECORD_FOLDER}/record.jsonl"
-WORK_FOLDER = f"{RECORD_FOLDER}/rows"
-"""Folder of temporary files while rows are prepared, on the same volume as the files."""
 _NEW_RECORD = f"{RECORD_FOLDER}/record.new"
 _FORMAT = "trainjob-fetch"
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from trainjob.errors import FetchError
+from trainjob.programs.fetch.names import join_names
 from trainjob.programs.fetch.progress import format_size
 
 __all__ = ["choose_files", "describe_choice", "is_weights"]
@@ -25,7 +26,6 @@ _OTHER_BINARIES = re.compile(r"(?:model|optimizer|ggml.*)\.bin")  # CTranslate2,
 # original/tokenizer.model, which some frameworks read.
 _OTHER_PROGRAMS = ("original", "metal", "onnx", "openvino", "coreml")
 _ORIGINAL_OF_MISTRAL = "consolidated*.safetensors"
-_LONGEST_LIST = 6  # names in a line of the log
 
 
 def choose_files(kind: str, paths: Collection[str], ignore_patterns: Sequence[str], origin: str) -> list[str]:
@@ -48,7 +48,7 @@ def choose_files(kind: str, paths: Collection[str], ignore_patterns: Sequence[st
     else:
         chosen = _leave_out_other_weights(paths, origin) if kind == "model" and paths else list(paths)
     if not chosen:
-        raise FetchError(f"{origin} has no file to fetch; it has {_join(sorted(paths)) or 'none'}")
+        raise FetchError(f"{origin} has no file to fetch; it has {join_names(sorted(paths)) or 'none'}")
     return sorted(chosen)
 
 
@@ -64,11 +64,11 @@ def describe_choice(kind: str, chosen: Collection[str], sizes: Mapping[str, int]
     lines = []
     if left_out:
         size = format_size(sum(sizes[path] for path in left_out))
-        lines.append(f"left out, {size}: {_join(left_out)}")
+        lines.append(f"left out, {size}: {join_names(left_out)}")
     if kind == "model" and not any(map(_is_read, chosen)):
         lines.append("ignore_patterns leave no weights that transformers reads")
     if code:
-        lines.append(f"the {kind} has its own code, which runs only if a step trusts it: {_join(code)}")
+        lines.append(f"the {kind} has its own code, which runs only if a step trusts it: {join_names(code)}")
     return lines
 
 
@@ -100,7 +100,7 @@ def _leave_out_other_weights(paths: Collection[str], origin: str) -> list[str]:
     if not any(map(_is_read, chosen)):
         weights = sorted(path for path in paths if is_weights(path))
         raise FetchError(
-            f"{origin} has no weights that transformers reads; it has {_join(weights or sorted(paths))}",
+            f"{origin} has no weights that transformers reads; it has {join_names(weights or sorted(paths))}",
             hint="name a repository or folder with *.safetensors",
         )
     return chosen
@@ -113,8 +113,3 @@ def _is_read(path: str) -> bool:
 
 def _folder(path: str) -> PurePosixPath:
     return PurePosixPath(path).parent
-
-
-def _join(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LONGEST_LIST} more" if len(names) > _LONGEST_LIST else ""
-    return ", ".join(names[:_LONGEST_LIST]) + more

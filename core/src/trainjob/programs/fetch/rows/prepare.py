@@ -9,8 +9,8 @@ from typing import Any
 
 from trainjob.errors import INSTALLATION_FAILED, FetchError, TrainJobError
 from trainjob.programs.fetch.folder import Folder, sync_file
-from trainjob.programs.fetch.preparation import EVAL_FILE, SOURCE_FOLDER, TRAIN_FILE, Preparation
-from trainjob.programs.fetch.record import WORK_FOLDER, RecordedFile
+from trainjob.programs.fetch.preparation import EVAL_FILE, SOURCE_FOLDER, TRAIN_FILE, WORK_FOLDER, Preparation
+from trainjob.programs.fetch.record import RecordedFile
 from trainjob.programs.fetch.rows.json_lines import contains_dates, is_representable, write_rows
 from trainjob.programs.fetch.rows.splits import RowReader, hold_out, list_split_names, rename_columns, select_rows
 from trainjob.programs.locked_library import import_library
