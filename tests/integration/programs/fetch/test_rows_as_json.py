@@ -22,8 +22,7 @@ from trainjob.errors import FetchError
 from trainjob.frameworks.fine_tuning.dataset_files import list_row_files
 from trainjob.frameworks.fine_tuning.rows import load_rows
 from trainjob.frameworks.trl.pod.run_arguments import parse_run_arguments
-from trainjob.programs.fetch.preparation import Preparation
-from trainjob.programs.fetch.record import WORK_FOLDER
+from trainjob.programs.fetch.preparation import WORK_FOLDER, Preparation
 from trainjob.programs.fetch.rows import prepare_rows
 from trainjob.programs.fetch.rows.json_lines import format_row, is_representable, write_rows
 from trainjob.programs.fetch.rows.splits import hold_out, select_rows
@@ -157,7 +156,7 @@ def test_an_image_without_datasets_installs_it(tmp_path):
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     script = """
 import pathlib, sys
-from trainjob.programs.fetch.preparation import Preparation
+from trainjob.programs.fetch.preparation import WORK_FOLDER, Preparation
 from trainjob.programs.fetch.rows import prepare_rows
 root = pathlib.Path(sys.argv[1])
 for file in prepare_rows(root, Preparation(eval_fraction=0.5, columns={"count": "number"}), [], print):
