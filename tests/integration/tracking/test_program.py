@@ -100,6 +100,35 @@ sys.exit(5)
     assert "again: None" in ended.output.splitlines()
 
 
+def test_a_signal_just_before_a_blocking_call_reaches_the_training(folder):
+    """Python runs a signal's handler between bytecodes, and the system call follows the last of them."""
+    source = """
+import ctypes, functools, os, select, signal, sys, threading
+from trainjob.frameworks.tracking.program import main
+
+send_signal = functools.partial(ctypes.PyDLL(None)["raise"], signal.SIGTERM)
+waitpid, select_ = os.waitpid, select.select
+
+def send_signal_before(call, *given):
+    # map calls both without a bytecode between them.
+    return list(map(functools.partial.__call__, (send_signal, functools.partial(call, *given))))[1]
+
+def waitpid_after_a_signal(pid, options):
+    return waitpid(pid, options) if options else send_signal_before(waitpid, pid, options)
+
+def select_after_a_signal(*given):
+    if threading.current_thread() is not threading.main_thread():
+        return select_(*given)
+    select.select = select_
+    return send_signal_before(select_, *given)
+
+os.waitpid, select.select = waitpid_after_a_signal, select_after_a_signal
+sys.exit(main())
+"""
+    process = start_tracked(tensorboard_run(folder), ["sleep", "600"], program=["-c", source])
+    assert wait_for_end(process).code == 128 + signal.SIGTERM
+
+
 def test_a_training_whose_log_is_closed_sees_it_as_without_the_program(folder):
     """The program closes its end of the pipe, so the training's next write fails."""
     source = """

@@ -83,11 +83,11 @@ def start_tracked(
     env: Mapping[str, str] | None = None,
     stdout: int = subprocess.PIPE,
     tracking_python: Path = TRACKING_PYTHON,
+    program: Sequence[str] = (),
 ) -> subprocess.Popen[str]:
-    """Start the packed program with a training."""
-    program = tracking_program(run.backend)
+    """Start the packed program, or other arguments of Python in its place, with a training."""
     return subprocess.Popen(
-        [sys.executable, *program[1:], "--run", run.to_json(), *command],
+        [sys.executable, *(program or tracking_program(run.backend)[1:]), "--run", run.to_json(), *command],
         env={**os.environ, PYTHON_VARIABLE: str(tracking_python), **(env or {})},
         stdout=stdout,
         stderr=subprocess.PIPE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def run_tracked(command: Sequence[str], run: TrackedRun) -> int:
     output = ContainerOutput()
     recorder = RecorderProcess(run, output.print_line)
     copier = OutputCopier(source, output, recorder.put)
-    code = training.wait()
+    code = signals.wait_for(training)
     copier.finish()
     exit_code = 128 - code if code < 0 else code
     timeout = _LAST_VALUES_AFTER_SIGTERM if signals.is_terminated else _LAST_VALUES
@@ -87,6 +88,12 @@ class _SignalForwarder:
         self.is_terminated = False
         self._training: subprocess.Popen[bytes] | None = None
         self._pending: list[int] = []
+        # A signal just before a blocking call sets only a flag of Python, which is read after the call. The byte in
+        # this pipe ends the call.
+        self._received, writable = os.pipe()
+        os.set_blocking(writable, False)
+        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         for number in _FORWARDED:
             signal.signal(number, self._handle)
 
@@ -95,6 +102,13 @@ class _SignalForwarder:
         self._training = training
         for number in self._pending:
             training.send_signal(number)
+
+    def wait_for(self, training: subprocess.Popen[bytes]) -> int:
+        """Return the training's exit code after its end, and forward signals until then."""
+        while (code := training.poll()) is None:
+            select.select([self._received], [], [])
+            os.read(self._received, select.PIPE_BUF)
+        return code
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.is_terminated |= number == signal.SIGTERM
