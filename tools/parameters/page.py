@@ -50,10 +50,9 @@ _INTRODUCTION = """# Parameters
 
 <!-- Written by tools/parameters: run `make reference`. -->
 
-This reference lists every parameter of the steps with its name on each surface, for authors of DAGs, pipelines and
-files.
-It is also the reference of the [YAML files](command.md#files) of `trainjob run`: `step:` has the name of a class
-below, and the other keys are its fields.
+Look up every parameter of the steps with its name in Airflow, Kubeflow Pipelines, YAML and Python. The page is also the
+reference of the [YAML files](command.md#files) of `trainjob run`: `step:` has the name of a class below, and the other
+keys are its fields.
 
 A parameter has the same name everywhere. The only exception is `queue_name` of the operators, because `queue` of every
 Airflow operator selects its workers.
