@@ -48,7 +48,8 @@ _PARTS = {
 _INTRODUCTION = """# Benchmarks
 
 Compare what waiting for jobs, reading their logs and submitting them cost with this project and with other clients.
-`make bench` writes this page: {date}, {machine} cores, Python {python}, Airflow {airflow}, Kubernetes provider {provider}."""
+`make bench` writes this page: {date}, {machine} cores, Python {python}, Airflow {airflow}, Kubernetes provider
+{provider}."""
 
 
 def _measure_parts(names, folder):
