@@ -58,8 +58,9 @@ A parameter has the same name everywhere. The only exception is `queue_name` of 
 Airflow operator selects its workers.
 
 * **Duration**: a text such as `6h`, `90m` or `PT6H`; in Python and Airflow also a `timedelta` or a number of seconds.
-* **Object**: in Python and Airflow an instance of the [class](#objects) or a dict of its fields; a mapping in YAML, a
-  dict in Kubeflow Pipelines. A text for a `Queue`, `Runtime`, `SecretReference` or `WorkspaceVolume` means the name.
+* **Object**: an instance of the [class](#objects) or a dict of its fields in Python and Airflow. In YAML it is a
+  mapping, in Kubeflow Pipelines a dict. A text for a `Queue`, `Runtime`, `SecretReference` or `WorkspaceVolume` means
+  the name.
 * Retries after a failure belong to the engine: `retries` of Airflow's operators, `attempts` of the components. A retry
   after an interruption by the infrastructure is `interruption_retries` everywhere.
 * In Kubeflow Pipelines, a value that is empty or 0 is not given. Settings of the task, such as

@@ -36,18 +36,31 @@ HEAD = """# Terminal sessions
 
 See what the demo and the command `trainjob` print in a terminal. `make sessions` records it. An Airflow DAG
 initializes, fine-tunes and exports a tiny model on a laptop cluster, while a user runs commands in other terminals.
-Times, ages, IDs and random names are replaced. """ MIGRATE = ( ("Convert a PyTorchJob", ["migrate", "convert",
-str(OLD_JOB)]), ("Compare a PyTorchJob with its TrainJob", ["migrate", "diff", str(OLD_JOB)]), ("Report the result for
-each field", ["migrate", "report", str(OLD_JOB)]), ) _LOSS = re.compile(r"loss [0-9.]+") _REPLACED:
-tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-(re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)"), "2026-01-01T00:00:00Z"),
-(re.compile(r"(?<=[a-z0-9]-)[0-9a-f]{8}(?=[-\s:/]|$)", re.M), "1a2b3c4d"), (re.compile(r"(-node-0-\d+)-[a-z0-9]{5}\b"),
-r"\1-x7k2m"), ( re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
-"00000000-0000-0000-0000-000000000000", ), (re.compile(r"\b[0-9a-f]{16}-[0-9a-f]{16}\b"),
-"1a2b3c4d5e6f7a8b-1a2b3c4d5e6f7a8b"), (re.compile(r"(?<=\s)\d+[smh](?= )"), lambda age: "5s".ljust(len(age[0]))), # in a
-table (re.compile(r"(?<=\s)\d+[smh](?=[\s,]|$)", re.M), "5s"), (re.compile(r"\b\d:\d\d:\d\d\b"), "0:00:05"),
-(re.compile(r"(?<=\s)\s*\d+\.\d s$", re.M), " 5.0 s"), (re.compile(r"(?<=127\.0\.0\.1:)\d+"), "40000"),
-(re.compile(r"(?<=-workspace-)[0-9a-f]{10}(?:_[0-9a-f]{8})?"), "1a2b3c4d5e"), (re.compile(re.escape(f"{ROOT}/")), ""), )
+Times, ages, IDs and random names are replaced.
+"""
+MIGRATE = (
+    ("Convert a PyTorchJob", ["migrate", "convert", str(OLD_JOB)]),
+    ("Compare a PyTorchJob with its TrainJob", ["migrate", "diff", str(OLD_JOB)]),
+    ("Report the result for each field", ["migrate", "report", str(OLD_JOB)]),
+)
+_LOSS = re.compile(r"loss [0-9.]+")
+_REPLACED: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)"), "2026-01-01T00:00:00Z"),
+    (re.compile(r"(?<=[a-z0-9]-)[0-9a-f]{8}(?=[-\s:/]|$)", re.M), "1a2b3c4d"),
+    (re.compile(r"(-node-0-\d+)-[a-z0-9]{5}\b"), r"\1-x7k2m"),
+    (
+        re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
+        "00000000-0000-0000-0000-000000000000",
+    ),
+    (re.compile(r"\b[0-9a-f]{16}-[0-9a-f]{16}\b"), "1a2b3c4d5e6f7a8b-1a2b3c4d5e6f7a8b"),
+    (re.compile(r"(?<=\s)\d+[smh](?=  )"), lambda age: "5s".ljust(len(age[0]))),  # in a table
+    (re.compile(r"(?<=\s)\d+[smh](?=[\s,]|$)", re.M), "5s"),
+    (re.compile(r"\b\d:\d\d:\d\d\b"), "0:00:05"),
+    (re.compile(r"(?<=\s)\s*\d+\.\d s$", re.M), " 5.0 s"),
+    (re.compile(r"(?<=127\.0\.0\.1:)\d+"), "40000"),
+    (re.compile(r"(?<=-workspace-)[0-9a-f]{10}(?:_[0-9a-f]{8})?"), "1a2b3c4d5e"),
+    (re.compile(re.escape(f"{ROOT}/")), ""),
+)
 
 
 def replace_varying(text: str) -> str:
