@@ -1,4 +1,4 @@
-"""The Python environments of the demo: those of the laptop cluster, and one for the workflow engine.
+"""The Python environments of `trainjob demo` and `trainjob airflow`.
 
 They are created on first use from locks in the wheels, unless the user names existing ones.
 """
@@ -29,15 +29,14 @@ _REQUIREMENTS = Path(__file__).parent / "requirements"
 _NAMES = ("initializer", "torchtune", "trl", "airflow", "kfp")
 
 
-def select_locks(engine: str, framework: str) -> Mapping[str, EnvironmentLock]:
-    """Return the locks of the environments that a demo needs, by name.
+def select_locks(names: Sequence[str]) -> Mapping[str, EnvironmentLock]:
+    """Return the locks of environments by name.
 
     Args:
-        engine: `airflow` or `kfp`.
-        framework: `torchtune` or `trl`.
+        names: `initializer`, `torchtune`, `trl`, `airflow` or `kfp`.
     """
     locks = {**stock_locks(), **_engine_locks()}
-    return {name: locks[name] for name in ("initializer", framework, engine)}
+    return {name: locks[name] for name in names}
 
 
 def parse_environments(texts: Sequence[str]) -> Mapping[str, Path]:

@@ -84,7 +84,7 @@ def test_a_second_demo_is_refused_and_an_interrupted_demo_stops_its_processes(de
                 assert demo_processes()
                 second = subprocess.run([*DEMO, "--engine", "kfp"], capture_output=True, text=True)
                 assert (second.returncode, second.stdout) == (1, "")
-                assert "already running this demo" in second.stderr
+                assert "already running in this folder" in second.stderr
                 os.kill(process.pid, signal.SIGINT)
                 break
         process.stdout.read()
