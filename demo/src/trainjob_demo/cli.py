@@ -38,7 +38,8 @@ _WORKFLOW = typer.Option(
 _ENVIRONMENT = typer.Option(
     "--environment",
     metavar="NAME=DIR",
-    help="Existing Python environment to use; NAME is initializer, torchtune, trl, airflow or kfp. May be repeated.",
+    help="Existing Python environment to use; NAME is initializer, torchtune, trl, llamafactory, runtimes, airflow or "
+    "kfp. May be repeated.",
 )
 _STATE = typer.Option(
     metavar="DIR",

@@ -19,6 +19,7 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.local import LocalCluster
+from trainjob_demo.engines import ENGINES
 from trainjob_demo.engines.airflow import airflow_variables
 from trainjob_demo.errors import DemoError
 from trainjob_demo.paths import display_path
@@ -46,7 +47,7 @@ _START_SECONDS = 300.0
 def run_standalone_airflow(
     environments: Mapping[str, Path], folder: Path, dags: Path, port: int, *, demo_hub: bool
 ) -> None:
-    """Run Airflow and a laptop cluster until one of their processes ends, or an exception such as Ctrl-C arrives.
+    """Run Airflow and a laptop cluster until one of their processes ends, or Ctrl-C.
 
     The runs, the TrainJobs and their volumes remain in the folder. All processes end with this function.
 
@@ -64,7 +65,7 @@ def run_standalone_airflow(
         InvalidSpec: the port is in use.
     """
     _check_port(port)
-    images = {name: path for name, path in environments.items() if name not in ("airflow", "kfp")}
+    images = {name: path for name, path in environments.items() if name not in ENGINES}
     program = environments["airflow"] / "bin" / "airflow"
     with ThreadPoolExecutor() as threads, contextlib.ExitStack() as stack:
         pod_env = {"HF_ENDPOINT": stack.enter_context(_serve_demo_hub(images[HUB_ENVIRONMENT]))} if demo_hub else {}
@@ -143,7 +144,7 @@ def _server_variables(program: Path, port: int) -> Mapping[str, str]:
 
 
 def _write_shell_variables(file: Path, variables: Mapping[str, str]) -> Path:
-    """Write a file that sets the variables in a shell, in which `airflow`, `kubectl` and `trainjob` then work."""
+    """Write a file that sets the variables in a shell, and return its path."""
     programs = variables["PATH"].partition(os.pathsep)[0]
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items() if name != "PATH"]
     file.write_text(f'{"".join(lines)}PATH={shlex.quote(programs)}:"$PATH"\n', encoding="utf-8")
@@ -161,7 +162,7 @@ def _raise_if_ended(processes: Mapping[str, Popen[bytes]], folder: Path) -> None
 
 
 def _wait_until_healthy(port: int, check: Callable[[], None]) -> None:
-    """Wait until all components report that they are healthy; `check` raises if one of them has ended."""
+    """Wait until all components are healthy; `check` raises if one of them has ended."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     deadline = time.monotonic() + _START_SECONDS
     health: dict[str, dict[str, str]] = {}

@@ -39,7 +39,7 @@ def test_existing_environments_are_used():
     [
         ("airflow", "write it as NAME=DIR"),
         ("airflow=", "write it as NAME=DIR"),
-        ("spark=/tmp", "NAME is one of initializer, torchtune, trl, airflow, kfp"),
+        ("spark=/tmp", "NAME is one of initializer, torchtune, trl, llamafactory, runtimes, airflow, kfp"),
         ("airflow=/dev", "name the folder of a Python environment"),
     ],
 )
