@@ -88,7 +88,7 @@ class Report:
 
 _HEAD = """# Conformance
 
-This page is a generated reference: the behavior of TrainJobs on real clusters and on the laptop cluster. One suite,
+Compare how TrainJobs behave on real control planes and on the laptop cluster, case by case. One suite,
 `tests/conformance`, tests all of them; `make conformance` writes this page. `controlplane-X` is a real kube-apiserver,
 kube-controller-manager and scheduler with JobSet and Trainer X.
 

@@ -1,8 +1,12 @@
 """The language check of `make lint` finds what it must find, and accepts what it must accept."""
 
+from pathlib import Path
+
 import pytest
 
 from tools.language import check
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -85,3 +89,60 @@ def test_every_given_file_and_folder_is_read(tmp_path, monkeypatch, capsys):
     (tmp_path / "package" / "one.py").write_text('"""Module."""\n')
     monkeypatch.setattr("sys.argv", ["check.py", str(tmp_path / "package" / "one.py")])
     assert check.main() == 0
+
+
+LONG = " ".join(["word"] * check.MAX_WORDS)
+
+
+@pytest.mark.parametrize(
+    ("page", "line", "problem"),
+    [
+        ("# Queues\n\nThis how-to is for authors.\n", 3, "begin with what the reader gets"),
+        ("# Queues\n\n<!-- A comment. -->\n\nThis reference lists them.\n", 5, "begin with what the reader gets"),
+        ("# Tests\n\nA how-to for contributors.\n", 3, "begin with what the reader gets"),
+        (f"# Page\n\nShort. {LONG} word.\n", 3, "has 25 words, 24 are allowed: word word"),
+        (f"# Page\n\nShort.\n{LONG}\nword.\n", 4, "has 25 words"),
+        (f"# Page\n\nShort.\n\n* One.\n* {LONG} word: more.\n", 6, "has 26 words"),
+        (f"# Page\n\n1. `a b c` {LONG}.\n", 3, "has 25 words"),
+        (f"# Page\n\nShort (page.md). {LONG} [two words](page.md).\n", 3, "has 26 words"),
+    ],
+)
+def test_a_sentence_of_a_page_that_breaks_a_rule_is_reported_with_its_line(page, line, problem):
+    [(number, message)] = check.page_problems(page)
+    assert number == line
+    assert problem in message
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "# Queues\n\nShare GPUs between teams. This page has an example.\n",
+        f"# Page\n\n{LONG}. {LONG}!\n",
+        f"# Page\n\n{LONG}:\n\n* {LONG};\n* {LONG}\n",
+        f"# Page\n\n| Column |\n|---|\n| {LONG} word |\n",
+        f"# Page\n\n```text\nThis page.\n{LONG} word\n```\n",
+        f"# {LONG} word\n\n<!-- {LONG}\nword -->\n",
+        "# Page\n\n" + LONG.replace("word word", "word - word") + ".\n",
+    ],
+)
+def test_other_sentences_of_a_page_are_accepted(page):
+    assert list(check.page_problems(page)) == []
+
+
+def test_a_page_with_results_may_have_long_sentences():
+    page = f"# Benchmarks\n\n{LONG} word.\n"
+    assert list(check.page_problems(page, has_results=True)) == []
+    assert len(list(check.page_problems(page))) == 1
+
+
+@pytest.mark.parametrize(("known", "reported"), [(0, 2), (1, 2), (2, 0), (3, 1)])
+def test_a_known_number_of_problems_is_accepted_and_may_only_become_smaller(monkeypatch, known, reported):
+    page = f"# Page\n\nThis page is long. {LONG} word.\n"
+    monkeypatch.setattr(check, "KNOWN_PROBLEMS", {"page.md": known})
+    found = check.new_page_problems(Path("page.md"), page)
+    assert len(found) == reported
+    assert known < 3 or "lower it" in found[0][1]
+
+
+def test_each_page_with_known_problems_exists():
+    assert all(number > 0 and (ROOT / page).is_file() for page, number in check.KNOWN_PROBLEMS.items())

@@ -47,8 +47,9 @@ _PARTS = {
 }
 _INTRODUCTION = """# Benchmarks
 
-This reference shows operators of a platform what waiting, logs and submissions cost, compared with other clients.
-`make bench` writes it: {date}, {machine} cores, Python {python}, Airflow {airflow}, Kubernetes provider {provider}."""
+Compare what waiting for jobs, reading their logs and submitting them cost with this project and with other clients.
+`make bench` writes this page: {date}, {machine} cores, Python {python}, Airflow {airflow}, Kubernetes provider
+{provider}."""
 
 
 def _measure_parts(names, folder):

@@ -13,7 +13,7 @@ _SETS = {
     "pytorch": "PyTorchJobs",
     "mpi": "MPIJobs",
     "other-kinds": "other kinds, old API versions, templates, and jobs inside other objects",
-    "aside": "kept aside, of all kinds",
+    "aside": "held out, of all kinds",
 }
 
 

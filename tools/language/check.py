@@ -5,6 +5,9 @@
   accepts only the verbs of `verbs.txt`, so that a fragment ("What the API server knows") is an error.
 * The first line of a docstring has at most 88 characters, except in tests.
 * No name, comment, message or page has a word of `retired_words.txt`.
+* A page does not begin with its kind ("This how-to ..."), and its sentences have fewer than 25 words. Tables, code and
+  the pages of results in `docs/evidence` may have longer ones. `page_problems.txt` lists the pages that still break one
+  of these two rules, with the number of places.
 
 Usage: python tools/language/check.py FILE_OR_FOLDER...
 """
@@ -82,12 +85,92 @@ def retired_word_problems(text: str) -> Iterator[tuple[int, str]]:
                 yield number, f"{word!r} is retired; write: {RETIRED[word]}"
 
 
+MAX_WORDS = 24
+# Pages with measured results: the programs that write them put long lists into one sentence.
+_RESULTS = "docs/evidence/"
+
+_KIND_OF_PAGE = re.compile(r"(?:A|This) (?:document|explanation|guide|how-to|package|page|record|reference|tutorial)\b")
+_FENCE = re.compile(r" *(`{3,}|~{3,})")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
+_LINK = re.compile(r"!?\[([^]]*)\]\([^)]*\)")
+_NO_PROSE = re.compile(r"\s*(?:[#|<]|!\[|!!!|$)")
+_LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d+\.) +")
+_SENTENCE = re.compile(r"\S.*?(?:(?<!\.\.)[.!?][)\"*_]*(?=\s|$)|\Z)", re.DOTALL)
+
+
+def read_known_problems(text: str) -> dict[str, int]:
+    """Return the number of problems that each listed page still has."""
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return {page: int(number) for page, number in (line.split(": ") for line in lines)}
+
+
+KNOWN_PROBLEMS = read_known_problems((_HERE / "page_problems.txt").read_text(encoding="utf-8"))
+
+
+def sentences(page: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the text of each sentence of a page.
+
+    Headings, tables, code blocks and comments are left out. A code span is one word, and a link is its text.
+    """
+    for first, paragraph in _paragraphs(_COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), page)):
+        masked = _CODE_SPAN.sub(lambda span: "code" + "\n" * span[0].count("\n"), paragraph)
+        prose = _LINK.sub(lambda link: link[1] + "\n" * (link[0].count("\n") - link[1].count("\n")), masked)
+        for sentence in _SENTENCE.finditer(prose):
+            yield first + prose.count("\n", 0, sentence.start()), sentence[0]
+
+
+def _paragraphs(page: str) -> Iterator[tuple[int, str]]:
+    """Yield the number of the first line and the text of each paragraph and each list item."""
+    lines: list[str] = []
+    first, fence = 1, ""
+    for number, line in enumerate([*page.splitlines(), ""], 1):
+        mark = _FENCE.match(line)
+        ends_fence = bool(fence and mark and mark[1].startswith(fence) and not line.strip(" `~"))
+        is_prose = not fence and not mark and not _NO_PROSE.match(line)
+        item = _LIST_ITEM.match(line) if is_prose else None
+        if lines and (item or not is_prose):
+            yield first, "\n".join(lines)
+            lines = []
+        if is_prose:
+            first = first if lines else number
+            lines.append(line[item.end() :] if item else line)
+        fence = "" if ends_fence else fence or (mark[1] if mark else "")
+
+
+def page_problems(page: str, *, has_results: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the problem of each sentence of a page that breaks a rule.
+
+    Args:
+        page: text of the page.
+        has_results: whether a program writes results into it, so that sentences may be long.
+    """
+    for index, (number, sentence) in enumerate(sentences(page)):
+        if index == 0 and _KIND_OF_PAGE.match(sentence):
+            yield number, "the first sentence names the kind of page; begin with what the reader gets"
+        words = sum(bool(re.search(r"\w", word)) for word in sentence.split())
+        if words > MAX_WORDS and not has_results:
+            beginning = " ".join(sentence.split()[:8])
+            yield number, f"the sentence has {words} words, {MAX_WORDS} are allowed: {beginning} ..."
+
+
+def new_page_problems(path: Path, text: str) -> list[tuple[int, str]]:
+    """Return the problems of a page, unless they are as many as `page_problems.txt` has."""
+    found = list(page_problems(text, has_results=_RESULTS in path.as_posix()))
+    known = KNOWN_PROBLEMS.get(path.as_posix(), 0)
+    if len(found) < known:
+        return [(1, f"the page has {len(found)} problems, and {known} in tools/language/page_problems.txt: lower it")]
+    return found if len(found) > known else []
+
+
 def problems(path: Path) -> Iterator[str]:
     """Yield each problem of a file as `path:line: message`."""
     text = path.read_text(encoding="utf-8")
     found = list(retired_word_problems(text))
     if path.suffix == ".py":
         found += docstring_problems(text)
+    if path.suffix == ".md":
+        found += new_page_problems(path, text)
     for number, message in sorted(found):
         yield f"{path}:{number}: {message}"
 

@@ -153,15 +153,16 @@ _CONVENTIONS = (
     "fields; a text for `queue`, `runtime` or `secret` means the name."
 )
 _WORKSPACE = (
-    "`workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the "
-    "pipeline's own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`."
+    "`workspace` may also be a path at which the task has mounted a PersistentVolumeClaim. It is "
+    "`dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's own workspace, a path below it, or a path below a volume of "
+    "`kubernetes.mount_pvc`."
 )
 _COMMON_OUTPUTS = (
     ("job", "str", "Name of the TrainJob."),
     ("namespace", "str", "Namespace of the TrainJob."),
     ("uid", "str", "UID of the TrainJob."),
     ("status", "str", "`Complete`; a step that fails has no outputs."),
-    ("workspace", "str", "Name of the claim that was mounted at /workspace; empty if there is none."),
+    ("workspace", "str", "Name of the PersistentVolumeClaim that was mounted at /workspace; empty if there is none."),
 )
 _TRACKING_URL = ("tracking_url", "str", "Address of the tracked run; empty without `tracking`, or without a page.")
 _TRAINING_METRICS = (

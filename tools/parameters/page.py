@@ -50,17 +50,17 @@ _INTRODUCTION = """# Parameters
 
 <!-- Written by tools/parameters: run `make reference`. -->
 
-This reference lists every parameter of the steps with its name on each surface, for authors of DAGs, pipelines and
-files.
-It is also the reference of the [YAML files](command.md#files) of `trainjob run`: `step:` has the name of a class
-below, and the other keys are its fields.
+Look up every parameter of the steps with its name in Airflow, Kubeflow Pipelines, YAML and Python. The page is also the
+reference of the [YAML files](command.md#files) of `trainjob run`. There, `step:` has the name of a class below, and the
+other keys are its fields.
 
 A parameter has the same name everywhere. The only exception is `queue_name` of the operators, because `queue` of every
 Airflow operator selects its workers.
 
 * **Duration**: a text such as `6h`, `90m` or `PT6H`; in Python and Airflow also a `timedelta` or a number of seconds.
-* **Object**: in Python and Airflow an instance of the [class](#objects) or a dict of its fields, in YAML a mapping, in
-  Kubeflow Pipelines a dict. A text for a `Queue`, `Runtime`, `SecretReference` or `WorkspaceVolume` means the name.
+* **Object**: an instance of the [class](#objects) or a dict of its fields in Python and Airflow. In YAML it is a
+  mapping, in Kubeflow Pipelines a dict. A text for a `Queue`, `Runtime`, `SecretReference` or `WorkspaceVolume` means
+  the name.
 * Retries after a failure belong to the engine: `retries` of Airflow's operators, `attempts` of the components. A retry
   after an interruption by the infrastructure is `interruption_retries` everywhere.
 * In Kubeflow Pipelines, a value that is empty or 0 is not given. Settings of the task, such as

@@ -173,8 +173,8 @@ _INTRODUCTION = """# Fields of a TrainJob
 
 <!-- Written by tools/parameters/trainjob_fields.py: run `make reference`. -->
 
-This reference lists every field of the API of a TrainJob in Trainer 2.0 to 2.3, and how a request says it. It is for
-those who know the API. A case of the conformance suite compares it with the API of each Trainer.
+Find each field of the TrainJob API in Trainer 2.0 to 2.3, and the parameter of a step that sets it. A case of the
+conformance suite compares this page with the API of each Trainer.
 
 * A name such as `placement.affinity` is a [parameter](parameters.md) of every step.
 * `runtime_patches` is a parameter, too: patches of any job and container of the runtime, with the names of the API.

@@ -23,7 +23,7 @@ _INTRODUCTION = """# Commands and options
 
 <!-- Written by tools/reference/commands.py: run `make reference`. -->
 
-This reference lists all commands of `trainjob` with their arguments and options, for users of the command line.
+Look up all commands of the command line `trainjob` with their arguments and options.
 [The command trainjob](command.md) explains the files and what the commands do. `trainjob COMMAND --help` prints the
 same texts.
 

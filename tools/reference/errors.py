@@ -52,7 +52,7 @@ _INTRODUCTION = """# Errors
 
 <!-- Written by tools/reference/errors.py: run `make reference`. -->
 
-This reference lists each error with its cause and remedy, for everyone who sees one.
+Look up the cause and the remedy of each error, and whether a retry helps.
 [Troubleshooting](../how-to/troubleshooting.md) starts from the text of a message. [The error classes](python/errors.md)
 are in `trainjob.errors`.
 

@@ -34,8 +34,8 @@ DEMO_OPTIONS = [f"--state={ROOT / '.cache' / 'demo'}"] + [
 ]
 HEAD = """# Terminal sessions
 
-This reference shows new users what the demo and the command `trainjob` print. `make sessions` records it: an Airflow
-DAG initializes, fine-tunes and exports a tiny model on a laptop cluster, while a user runs commands in other terminals.
+See what the demo and the command `trainjob` print in a terminal. `make sessions` records it. An Airflow DAG
+initializes, fine-tunes and exports a tiny model on a laptop cluster, while a user runs commands in other terminals.
 Times, ages, IDs and random names are replaced.
 """
 MIGRATE = (

@@ -327,8 +327,8 @@ class CredentialPluginFailed(Unauthorized):
 class PermissionDenied(ClusterError):
     """403 from RBAC: the credentials are valid, but a rule is missing.
 
-    If a request of the same verb and resource worked before, the client retries for 60 s, because Roles are replaced,
-    and the error is retryable.
+    If a request of the same verb and resource worked before, the client retries for 60 s, because Roles are replaced.
+    The error is then retryable.
 
     Cause: The account has no Role with this permission in the namespace.
 
@@ -442,8 +442,8 @@ class IncompatibleVersion(TrainJobError):
 class OwnershipConflict(TrainJobError):
     """A TrainJob with the requested name exists and belongs to another owner.
 
-    Cause: The name of the existing TrainJob is the one that this step uses, but its annotation has another run key, for
-    example because a user copied it.
+    Cause: The existing TrainJob has the name that this step uses, but another run key in its annotation. For example, a
+    user copied it.
 
     Remedy: Delete the other TrainJob, or create it under another name.
     """
@@ -520,12 +520,12 @@ class StorageFull(JobFailed):
 
     A retry alone fails again, because the files are still there.
 
-    Cause: The volume of the workspace or the disk of the node has no space left, or a quota of the volume is used up.
-    `torch.save` (torch 2.13) and `numpy.save` (numpy 2.4) report a failed write without its reason, so a volume with
-    I/O errors can be the cause, too.
+    Cause: The volume of the workspace or the disk of the node is full, or a quota of the volume is used up. A volume
+    with I/O errors can be the cause, too, because `torch.save` (torch 2.13) and `numpy.save` (numpy 2.4) report no
+    reason.
 
     Remedy: Delete files that are no longer needed in the workspace, or use a larger PersistentVolumeClaim. If the file
-    in the message is not in the workspace, the disk of the node is full: give the step more of the resource
+    in the message is not in the workspace, the disk of the node is full. Give the step more of the resource
     `ephemeral-storage`, or move caches into the workspace, for example with `HF_HOME`. The last complete checkpoint is
     kept, so a training continues from it.
     """
@@ -570,8 +570,8 @@ class NeverStarted(JobFailed):
 
     An object that the step's pods need is missing, wrong or refused.
 
-    Cause: A Secret, a key of it, a claim, a queue or a service account is missing, the command is not in the image, or
-    a policy refuses the pods.
+    Cause: A Secret, a key of it, a PersistentVolumeClaim, a queue or a service account is missing. Or the command is
+    not in the image, or a policy refuses the pods.
 
     Remedy: Create or correct what the message names. `trainjob.status.Category` lists the reasons.
     """

@@ -28,7 +28,7 @@ def run_chain(engine: Engine, workflow: Path, cluster: Cluster, kubeconfig: Path
 
     Raises:
         ClusterError: the cluster does not answer.
-        DemoError: the workflow failed; the message has the last lines of its log.
+        DemoError: the workflow failed; the message has the error of the failed TrainJob.
     """
     engine.prepare(cluster)
     command = engine.command(workflow, kubeconfig)

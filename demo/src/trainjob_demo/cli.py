@@ -79,9 +79,9 @@ def demo(
 ) -> None:
     """Fine-tune and export a tiny model with Airflow or Kubeflow Pipelines, on this machine.
 
-    The demo starts a laptop cluster and the workflow engine, shows the progress of the TrainJobs, and scores the model
-    before and after the training. The first run creates the Python environments that are missing; it announces their
-    size before it downloads them. At the end, also after Ctrl-C, all processes of the demo are stopped.
+    The demo starts a laptop cluster and the workflow engine, and shows the progress of the TrainJobs. It scores the
+    model before and after the training. The first run creates the Python environments that are missing. It announces
+    their size before it downloads them. At the end, also after Ctrl-C, all processes of the demo are stopped.
 
     Example: trainjob demo --engine kfp --framework trl
     """

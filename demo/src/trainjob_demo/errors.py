@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from trainjob.errors import TrainJobError
@@ -9,6 +10,8 @@ from trainjob.errors import TrainJobError
 __all__ = ["DemoError"]
 
 _LAST_LINES = 30
+# The error of a failed TrainJob with its indented lines, as the engine's log has it.
+_FAILED_JOB = re.compile(r"TrainJob \S+/\S+ failed\b.*(?:\n  .*)*")
 
 
 class DemoError(TrainJobError):
@@ -17,7 +20,7 @@ class DemoError(TrainJobError):
     Cause: Airflow, the pipeline or another program of the demo failed, its folder cannot be used, or another demo
     uses it.
 
-    Remedy: Read the last lines in the message, and the log that it names.
+    Remedy: Read the message, and the log that it names.
     """
 
     @classmethod
@@ -27,8 +30,12 @@ class DemoError(TrainJobError):
         Args:
             program: what the program is, such as `airflow dags test tickets_llm`.
             exit_code: its exit code; the negative number of a signal that ended it.
-            log: file with its output, of which the message has the last lines.
+            log: file with its output. The message has the error of the TrainJob that failed last, otherwise the last
+                lines.
         """
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
-        text = "\n".join(lines) or "(it printed nothing)"
+        output = log.read_text(encoding="utf-8", errors="replace")
+        if failures := _FAILED_JOB.findall(output):
+            text = failures[-1]
+        else:
+            text = "\n".join(output.splitlines()[-_LAST_LINES:]) or "(it printed nothing)"
         return cls(f"{program} failed with exit code {exit_code}:\n{text}", hint=f"read the whole log: {log}")

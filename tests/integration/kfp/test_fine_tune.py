@@ -167,7 +167,7 @@ def test_a_function_that_is_too_long_for_a_workflow_is_refused(tmp_path):
         (SFT, {"config": {"columns": {"prompt": "a", "completion": "a"}}}, "config.columns", "mean the same column"),
         (SFT, {"config": {"teacher_path": "large"}}, "config.teacher_path", "only distillation has a teacher"),
         (SFT, {"method": "distillation"}, "config.teacher_path", "distillation needs"),
-        (SFT, {"workspace": ""}, "workspace", "name the claim"),
+        (SFT, {"workspace": ""}, "workspace", "name the PersistentVolumeClaim"),
         (SFT, {"model": "two words"}, "model", "a free name"),
         (SFT, {"framework": "axolotl"}, "framework", "it must be one of llamafactory, torchtune, trl, unsloth"),
         (SFT, {"framework": ""}, "framework", "choose the framework"),

@@ -385,7 +385,11 @@ def test_a_command_finds_the_workspace_at_both_paths(pod_environment):
         ("/kfp-workspace", None, "at nothing"),
         ("/kfp-workspaces", task_config_with(PIPELINE_WORKSPACE), "at /kfp-workspace"),
         ("/elsewhere", task_config_with(CLAIM, SECRET), "at /etc/license, /mnt/data"),
-        ("/etc/license", task_config_with(SECRET), "a secret is mounted there, but only a claim can be the workspace"),
+        (
+            "/etc/license",
+            task_config_with(SECRET),
+            "is mounted there, but only a PersistentVolumeClaim can be a workspace",
+        ),
     ],
 )
 def test_in_a_pod_a_path_without_a_claim_is_refused(pod_environment, path, task, message):

@@ -242,7 +242,7 @@ def test_a_missing_claim_that_the_runtime_needs_is_an_error(proxy, open_cluster,
     proxy.responses |= {DOCUMENT: V2_1, f"POST {JOBS}": REFUSED}
     with pytest.raises(NotFound, match=r"no PersistentVolumeClaim torchtune-llama3\.2-1b .*Trainer 2\.1") as raised:
         submit(open_cluster(), BUILTIN, key)
-    assert "create the claim" in raised.value.hint
+    assert "create the PersistentVolumeClaim" in raised.value.hint
     assert proxy.request_counts[f"POST {JOBS}"] == 0
 
 

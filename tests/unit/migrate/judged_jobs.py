@@ -64,8 +64,8 @@ class Outcome(str, Enum):
     RIGHT = "right"
     WRONG = "wrong"
     """Converted, but not to the same work, or without a finding that the user needs."""
-    REFUSED_RIGHTLY = "refused rightly"
-    REFUSED_WRONGLY = "refused wrongly"
+    REFUSED_RIGHTLY = "correctly refused"
+    REFUSED_WRONGLY = "wrongly refused"
     CRASHED = "crashed"
 
 

@@ -224,7 +224,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m trainjob_kfp.pipelines", description="Write the pipelines without code as YAML into a folder."
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--workspace-size", type=_parse_size, default="100Gi", help="size of each run's claim (100Gi)")
+    parser.add_argument(
+        "--workspace-size", type=_parse_size, default="100Gi", help="size of each run's PersistentVolumeClaim (100Gi)"
+    )
     parser.add_argument("--storage-class", default="", help="its StorageClass; by default the cluster's default")
     parser.add_argument("--access-mode", default="ReadWriteOnce", help="its access mode (ReadWriteOnce)")
     given = parser.parse_args(arguments)

@@ -129,8 +129,8 @@ def find_mounted_workspace(path: str, mounted_volumes: Sequence[Volume]) -> tupl
             Problem(
                 "workspace",
                 repr(path),
-                f"the task has no volume there, but at {known}: give the name of a claim, mount a claim with "
-                "kubernetes.mount_pvc, or give the pipeline a workspace (dsl.PipelineConfig)",
+                f"the task has no volume there, but at {known}: give the name of a PersistentVolumeClaim, mount one "
+                "with kubernetes.mount_pvc, or give the pipeline a workspace (dsl.PipelineConfig)",
             )
         )
     volume = max(above, key=lambda mount: len(mount.mount_path))
@@ -139,7 +139,7 @@ def find_mounted_workspace(path: str, mounted_volumes: Sequence[Volume]) -> tupl
             Problem(
                 "workspace",
                 repr(path),
-                f"a {next(iter(volume.source))} is mounted there, but only a claim can be the workspace",
+                f"a {next(iter(volume.source))} is mounted there, but only a PersistentVolumeClaim can be a workspace",
             )
         )
     folder = posixpath.join(volume.sub_path, posixpath.relpath(path, volume.mount_path))

@@ -45,9 +45,9 @@ def describe(
     The output has a summary of its spec, and its phase, steps, pods, events, timeline and result. Objects that you
     have no permission to read, such as events, are left out and listed under "Could not be read".
 
-    With --json: the keys of `trainjob list --json`, and spec, steps, pods, events, timeline, outcome (null before the
-    end), start (from which checkpoint a training continues, or why it starts from the beginning), result (the value
-    that its program returned, or null), hints and read_errors.
+    With --json: the keys of `trainjob list --json`, and spec, steps, pods, events, timeline, outcome, start, result,
+    hints and read_errors. `outcome` is null before the end. `start` says from which checkpoint a training continues, or
+    why it starts from the beginning. `result` is the value that its program returned, or null.
     """
     from trainjob.spec.redaction import redact
 

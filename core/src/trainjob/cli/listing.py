@@ -34,9 +34,9 @@ def list_trainjobs(
 
     The list has all TrainJobs of the namespace, including those of other users and other tools, such as kubectl.
 
-    With --json: a list of objects with namespace, name, uid, phase, step, reason, message, queue, runtime, percent
-    (null if the trainer reports none), created, ended, attempt and run_key. `run_key` is null for TrainJobs of other
-    tools, otherwise an object with engine, workflow, task, run, map_index and origin.
+    With --json: a list of objects with namespace, name, uid, phase, step, reason, message, queue, runtime, percent,
+    created, ended, attempt and run_key. `percent` is null if the trainer reports none. `run_key` is null for TrainJobs
+    of other tools, otherwise an object with engine, workflow, task, run, map_index and origin.
 
     Example: trainjob list -A --phase running -l trainjob.dev/engine=airflow
     """

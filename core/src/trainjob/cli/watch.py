@@ -39,8 +39,8 @@ def watch(
     Without names, it shows the active and the new TrainJobs of the namespace until Ctrl-C.
 
     With --json: one object per line for each change, with the keys of `trainjob list --json`, and ranks_ready, ranks
-    and progress. `progress` has step, total, epoch, epochs, loss, percent and the trainer's other metrics (`metrics`);
-    it is null until the log has progress, or the TrainJob's status.
+    and progress. `progress` has step, total, epoch, epochs, loss, percent and the trainer's other metrics (`metrics`).
+    It is null until the log has progress, or the TrainJob's status.
     """
     console = terminal.console()
     phases: dict[str, Phase] = {}

@@ -34,7 +34,7 @@ def find_model(cluster: Cluster, job: Mapping[str, Any]) -> tuple[WorkspaceVolum
         raise _no_model_error(name, f"it is {verdict.phase.value}: only a complete TrainJob has a final model")
     folder = find_output_folder(command_of(job))
     if folder is None:
-        remedy = "the location of its model is unknown; set the claim of the model with --workspace"
+        remedy = "the location of its model is unknown; set the model's PersistentVolumeClaim with --workspace"
         raise _no_model_error(name, f"its command is not that of a known framework: {remedy}")
     if not folder:
         return WorkspaceVolume(claim=_find_own_claim(cluster, job, name, namespace)), ""
@@ -57,7 +57,8 @@ def _find_own_claim(cluster: Cluster, job: Mapping[str, Any], name: str, namespa
     for claim in (f"{labels.OWN_CLAIM_PREFIX}{name}", get_str(job, "spec", "runtimeRef", "name")):
         if cluster.get_claim(claim, namespace) is not None:
             return claim
-    raise _no_model_error(name, f"its claim {labels.OWN_CLAIM_PREFIX}{name} was deleted, and its model with it")
+    claim = f"{labels.OWN_CLAIM_PREFIX}{name}"
+    raise _no_model_error(name, f"its PersistentVolumeClaim {claim} was deleted, and its model with it")
 
 
 def _find_workspaces(value: Any) -> Iterator[WorkspaceVolume]:

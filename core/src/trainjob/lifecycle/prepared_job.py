@@ -262,6 +262,6 @@ def _check_claim(cluster: Cluster, claim: str, namespace: str, dialect: Dialect)
             raise NotFound(
                 f"there is no PersistentVolumeClaim {claim} in namespace {namespace}: with Trainer {dialect.value} the "
                 f"runtime {claim} stores the dataset, the model and the output on it",
-                hint=f"create the claim {claim}, train with your own workspace, or upgrade to Trainer "
-                f"{Dialect.V2_2.value} or later, which creates a claim for each TrainJob",
+                hint=f"create the PersistentVolumeClaim {claim}, train with your own workspace, or upgrade to Trainer "
+                f"{Dialect.V2_2.value} or later, which creates one for each TrainJob",
             )

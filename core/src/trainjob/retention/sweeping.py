@@ -160,7 +160,7 @@ class _Sweeper:
         # A claim without an owner is not deleted with it: a claim of the user, or one that its runtime retains.
         if claim is None or not claim["metadata"].get("ownerReferences"):
             return ""
-        return f"the claim {name} would be deleted with it, and the model on the claim has not been exported"
+        return f"the PersistentVolumeClaim {name} would be deleted with it, and the model on it has not been exported"
 
     def _apply(self, job: Mapping[str, Any], action: str) -> bool:
         """Delete or suspend a TrainJob, and return False if it has changed since it was read."""

@@ -132,7 +132,8 @@ class TrainJob(BaseRequest):
                 "workspace",
                 self.workspace.location,
                 f"initializers and training on {self.runtime.name} share their own volume at /workspace; for your "
-                f"own claim run InitializeDataset, InitializeModel and FineTune(workspace=...) on {STOCK_RUNTIME}",
+                "own PersistentVolumeClaim run InitializeDataset, InitializeModel and FineTune(workspace=...) on "
+                f"{STOCK_RUNTIME}",
             )
         self._check_tracking()
         self._check_model_check()
@@ -150,7 +151,8 @@ class TrainJob(BaseRequest):
         if self.model_check is None:
             return
         if isinstance(self.trainer, BuiltinTrainer):
-            raise invalid_field("model_check", self.model_check, "a BuiltinTrainer has its own claim: leave it out")
+            rule = "a BuiltinTrainer has its own PersistentVolumeClaim: leave it out"
+            raise invalid_field("model_check", self.model_check, rule)
         if isinstance(self.trainer, CustomTrainerContainer) and not self.trainer.command:
             raise invalid_field("trainer.command", None, "give the command to start, because model_check needs it")
         if self.workspace is None:

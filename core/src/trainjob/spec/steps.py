@@ -322,7 +322,8 @@ class FineTune(BaseStep):
             raise invalid_field(
                 "workspace",
                 None,
-                "name the claim that contains dataset and model, or give dataset and model_initializer to fetch them",
+                "name the PersistentVolumeClaim that contains dataset and model, or give dataset and "
+                "model_initializer to fetch them",
             )
         if not self.workspace:
             self._check_without_workspace()
@@ -430,8 +431,10 @@ class ExportModel(BaseStep):
         is_path, address = self.destination.startswith("/"), self.destination.partition("://")[2]
         is_refused = bool(self.workspace.node_path) if is_path else "/" not in address.strip("/")
         if isinstance(self.registry, MLflowRegistry) and is_refused:
-            rule = "MLflow accepts no path of a node and no bucket alone: export to a claim or a folder in the bucket"
-            raise invalid_field("destination", self.destination, rule)
+            rule = (
+                "MLflow accepts no path of a node and no bucket alone: export to a PersistentVolumeClaim or a folder "
+            )
+            raise invalid_field("destination", self.destination, f"{rule}in the bucket")
         return self
 
     @field_validator("output_path")

@@ -66,7 +66,7 @@ def trial(
 ) -> None:
     """Run one v1 job as a TrainJob under another name, and delete it afterwards.
 
-    The test does the real work of the job on the cluster, with its volumes and secrets: use a copy with little work,
+    The test does the real work of the job on the cluster, with its volumes and secrets. Use a copy with little work,
     for example one epoch. The TrainJob has the name NAME-test-..., runs even if the job is suspended, and ends at the
     first container that fails. The command prints phases and logs. Ctrl-C and SIGTERM also delete the TrainJob. If the
     command is killed, `trainjob sweep` deletes it an hour after its end, or the next test of the same job deletes it.

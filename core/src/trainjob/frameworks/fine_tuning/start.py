@@ -140,8 +140,6 @@ def _check_shared_workspace(run: TrainingRun, start: Start) -> None:
     while read_record(run.output).get("attempt") != start.nonce:
         if time.monotonic() > deadline:
             node = os.environ.get("GROUP_RANK", "?")
-            rule = (
-                f"node {node} does not see the file that node 0 wrote to {run.output}: use a claim with ReadWriteMany"
-            )
+            rule = f"node {node} does not see the file that node 0 wrote to {run.output}: use a PVC with ReadWriteMany"
             raise InvalidSpec(Problem("workspace", str(run.output), rule))
         time.sleep(0.2)

@@ -109,8 +109,9 @@ class Workspace:
             if field == "namespace":
                 mine, theirs = mine or namespace or theirs, theirs or namespace or mine
             if mine != theirs and not any(map(is_resolved_at_run_time, (mine, theirs))):
-                rule = f"the workspace {self.name} has {mine!r}: give both the same, because pods mount only claims of "
-                raise InvalidSpec(Problem(field, repr(theirs), f"{rule}their own cluster and namespace"))
+                rule = f"the workspace {self.name} has {mine!r}: give both the same, because pods mount only "
+                rule += "PersistentVolumeClaims of their own cluster and namespace"
+                raise InvalidSpec(Problem(field, repr(theirs), rule))
 
     def __enter__(self) -> Workspace:
         """Add the two tasks; tasks that are created until `__exit__` run between them."""

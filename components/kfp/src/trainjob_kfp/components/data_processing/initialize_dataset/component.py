@@ -79,8 +79,9 @@ def initialize_dataset(
     An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
     fields; a text for `queue`, `runtime` or `secret` means the name.
 
-    `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
-    own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
+    `workspace` may also be a path at which the task has mounted a PersistentVolumeClaim. It is
+    `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's own workspace, a path below it, or a path below a volume of
+    `kubernetes.mount_pvc`.
 
     Args:
         workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
@@ -150,7 +151,7 @@ def initialize_dataset(
         namespace: Namespace of the TrainJob.
         uid: UID of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
-        workspace: Name of the claim that was mounted at /workspace; empty if there is none.
+        workspace: Name of the PersistentVolumeClaim that was mounted at /workspace; empty if there is none.
         output_path: Folder of the dataset: `/workspace/dataset`.
         eval_dataset_path: Folder of the prepared rows for evaluation, as `fine_tune` reads it; empty if there are none.
     """

@@ -61,8 +61,9 @@ def initialize_model(
     An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
     fields; a text for `queue`, `runtime` or `secret` means the name.
 
-    `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
-    own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
+    `workspace` may also be a path at which the task has mounted a PersistentVolumeClaim. It is
+    `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's own workspace, a path below it, or a path below a volume of
+    `kubernetes.mount_pvc`.
 
     Args:
         storage_uri: Address to fetch from, such as `s3://bucket/path`, `pvc://claim/path`, `oci://registry/image:tag`,
@@ -122,7 +123,7 @@ def initialize_model(
         namespace: Namespace of the TrainJob.
         uid: UID of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
-        workspace: Name of the claim that was mounted at /workspace; empty if there is none.
+        workspace: Name of the PersistentVolumeClaim that was mounted at /workspace; empty if there is none.
         output_path: Folder of the model: `/workspace/model`.
     """
     given = locals()

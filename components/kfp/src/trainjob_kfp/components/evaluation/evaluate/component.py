@@ -83,8 +83,9 @@ def evaluate(
     An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
     fields; a text for `queue`, `runtime` or `secret` means the name.
 
-    `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
-    own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
+    `workspace` may also be a path at which the task has mounted a PersistentVolumeClaim. It is
+    `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's own workspace, a path below it, or a path below a volume of
+    `kubernetes.mount_pvc`.
 
     Args:
         function: A function that returns scores by name, or its text from `trainjob_kfp.source(function)`.
@@ -146,7 +147,7 @@ def evaluate(
         namespace: Namespace of the TrainJob.
         uid: UID of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
-        workspace: Name of the claim that was mounted at /workspace; empty if there is none.
+        workspace: Name of the PersistentVolumeClaim that was mounted at /workspace; empty if there is none.
         output_path: `/workspace`; empty if no workspace is mounted.
         score: Value of the score `metric`.
         passed: Whether the score is at least `minimum`.

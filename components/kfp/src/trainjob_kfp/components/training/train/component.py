@@ -83,8 +83,9 @@ def train(
     An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
     fields; a text for `queue`, `runtime` or `secret` means the name.
 
-    `workspace` may be a path at which the task has mounted a claim: `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's
-    own workspace, a path below it, or a path below a volume of `kubernetes.mount_pvc`.
+    `workspace` may also be a path at which the task has mounted a PersistentVolumeClaim. It is
+    `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's own workspace, a path below it, or a path below a volume of
+    `kubernetes.mount_pvc`.
 
     Args:
         metrics: Last and first training loss (`loss`, `first_loss`), other metrics, `steps`, `epochs`, `seconds`,
@@ -163,7 +164,7 @@ def train(
         namespace: Namespace of the TrainJob.
         uid: UID of the TrainJob.
         status: `Complete`; a step that fails has no outputs.
-        workspace: Name of the claim that was mounted at /workspace; empty if there is none.
+        workspace: Name of the PersistentVolumeClaim that was mounted at /workspace; empty if there is none.
         output_path: `/workspace`; empty if no workspace is mounted.
         result: JSON value that the function returned on rank 0; empty if it returned none.
         tracking_url: Address of the tracked run; empty without `tracking`, or without a page.
