@@ -1,4 +1,4 @@
-"""Tests of all DAGs in README.md, docs/ and examples/: their trainings have retries, and their steps can share a disk."""
+"""Tests of all DAGs in README.md, docs/ and examples/: trainings have retries, and steps can share a disk."""
 
 from __future__ import annotations
 
@@ -27,24 +27,23 @@ def test_a_documented_dag_starts_on_several_nodes_and_has_retries(airflow, sourc
 
 
 def find_problems(dag):
-    """Return one line for each training without retries, and for each two steps that would share a disk at one time."""
+    """Return one line for each training without retries, and for steps that would share a disk at the same time."""
     from trainjob_airflow import FineTuneOperator, TrainJobOperator
     from trainjob_airflow.operators.base import StepOperator
 
     steps = [task for task in dag.tasks if issubclass(operator_class(task), StepOperator)]
     found = [
-        f"{dag.dag_id}.{step.task_id} has no retries"
+        f"{dag.dag_id}: {step.task_id} has no retries"
         for step in steps
         if issubclass(operator_class(step), (FineTuneOperator, TrainJobOperator)) and not has_retries(step)
     ]
     on_one_node = [step for step in steps if volume_on_one_node(step) is not None]
-    for step in on_one_node:
-        if step.is_mapped:
-            found.append(f"{dag.dag_id}: the tasks of {step.task_id} run at the same time: {RULE}")
-    for first, second in combinations(on_one_node, 2):
-        if volume_on_one_node(first) is volume_on_one_node(second) and not is_ordered(first, second):
-            found.append(f"{dag.dag_id}: {first.task_id} and {second.task_id} run at the same time: {RULE}")
-    return found
+    parallel = [f"the tasks of {step.task_id}" for step in on_one_node if step.is_mapped] + [
+        f"{first.task_id} and {second.task_id}"
+        for first, second in combinations(on_one_node, 2)
+        if volume_on_one_node(first) == volume_on_one_node(second) and not is_ordered(first, second)
+    ]
+    return [*found, *(f"{dag.dag_id}: {steps} run at the same time: {RULE}" for steps in parallel)]
 
 
 def operator_class(task):
