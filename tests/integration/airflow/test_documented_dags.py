@@ -27,7 +27,7 @@ def test_a_documented_dag_starts_on_several_nodes_and_has_retries(airflow, sourc
 
 
 def find_problems(dag):
-    """Return one line for each training without retries, and for steps that would share a disk at the same time."""
+    """Return one line for each training without retries, and for parallel steps on a disk."""
     from trainjob_airflow import FineTuneOperator, TrainJobOperator
     from trainjob_airflow.operators.base import StepOperator
 
@@ -52,7 +52,10 @@ def operator_class(task):
 
 
 def has_retries(step):
-    """Return whether a try follows a try that fails; the default retries of an operator are a false number."""
+    """Return whether a try follows a failed one.
+
+    The default retries of an operator are a false number.
+    """
     from tests.support.airflow_versions import AIRFLOW_VERSION
 
     # Airflow 3.1 and 3.2 do not read the operator's default for mapped tasks; docs/how-to/sweeps.md says so.
@@ -60,7 +63,7 @@ def has_retries(step):
 
 
 def volume_on_one_node(step):
-    """Return the Workspace or the name of the PersistentVolumeClaim, if only pods of one node can use it."""
+    """Return the Workspace or the name of the claim, if only pods of one node can use it."""
     workspace = step.partial_kwargs.get("workspace") if step.is_mapped else step.workspace
     return None if getattr(workspace, "access_mode", "") == "ReadWriteMany" else workspace
 

@@ -18,7 +18,10 @@ HOST = "store.example.invalid"
 
 
 class TunnelProxy(LoopbackServer):
-    """A proxy that opens a tunnel to one server, whatever host the client names; `hosts` has these names."""
+    """A proxy that opens a tunnel to one server, whatever host the client names.
+
+    `hosts` has these names.
+    """
 
     def __init__(self, target):
         self.target, self.hosts = target, []
@@ -50,7 +53,10 @@ def copy_bytes(source, target):
 
 @pytest.fixture
 def fetch(run_fetch, use_tls, authority, authority_file):
-    """Return a function that fetches through the proxy, and returns the names of hosts that the proxy got, too."""
+    """Return a function that fetches through a proxy.
+
+    It returns the process and the hosts that the proxy got.
+    """
 
     def run(server, uri, **variables):
         use_tls(server, authority.issue_cert(HOST))
