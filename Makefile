@@ -164,7 +164,7 @@ reference: $(call ENVIRONMENTS,core) ## write operators, components with their R
 	PYTHONPATH=. $(call IN,core)/python tools/reference/commands.py
 
 # Paths for the language check. The changelog is not checked, because it contains old names.
-LANGUAGE := README.md CONTRIBUTING.md SECURITY.md Makefile core components demo docs examples laptop manifests migrate providers tests tools
+LANGUAGE := $(filter-out CHANGELOG.md,$(wildcard *.md)) Makefile core components demo docs examples laptop manifests migrate providers tests tools
 
 lint: $(call ENVIRONMENTS,core) ## check style, language, spelling and import contracts
 	$(call IN,core)/ruff check .

@@ -30,10 +30,8 @@ DPO = LLaMAFactoryConfig(
 def llamafactory_preferences():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="1Gi", keep="always") as workspace:
-        fetched = [
-            InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET),
-            InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL),
-        ]
+        dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET)
+        model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL)
         tuning = {"workspace": workspace, "model": "tiny-llama"}
         sft = FineTuneOperator(task_id="sft", dataset_path="chats", output_path="sft", config=SFT, **tuning)
         merged = ExportModelOperator(
@@ -43,7 +41,7 @@ def llamafactory_preferences():
             task_id="dpo", model_path="sft", dataset_path="pairs", output_path="dpo", config=DPO, **tuning
         )
         export = ExportModelOperator(task_id="export", workspace=workspace, output_path="dpo", destination=EXPORT)
-        fetched >> sft >> merged >> dpo >> export
+        dataset >> model >> sft >> merged >> dpo >> export
 
 
 llamafactory_preferences()

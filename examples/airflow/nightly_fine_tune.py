@@ -57,7 +57,7 @@ def nightly_fine_tune():
             execution_timeout=timedelta(hours=6),
         )
         export = ExportModelOperator(task_id="export", workspace=workspace, destination=EXPORT, outlets=[TICKETS_MODEL])
-        [dataset, model] >> fine_tune >> export
+        dataset >> model >> fine_tune >> export
 
 
 @dag(schedule=[TICKETS_MODEL], doc_md="Print which model the nightly run has exported.")

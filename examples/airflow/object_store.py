@@ -49,7 +49,7 @@ def object_store():
         export = ExportModelOperator(
             task_id="export", workspace=workspace, destination="s3://models/tickets-llm/{{ run_id }}", **STORE
         )
-        [dataset, model] >> fine_tune >> export
+        dataset >> model >> fine_tune >> export
 
 
 object_store()

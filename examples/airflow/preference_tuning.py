@@ -60,7 +60,7 @@ def preference_tuning():
         export = ExportModelOperator(
             task_id="export", workspace=workspace, output_path="preferences", destination=EXPORT
         )
-        [dataset, model] >> answers >> taught >> preferences >> export
+        dataset >> model >> answers >> taught >> preferences >> export
 
 
 preference_tuning()

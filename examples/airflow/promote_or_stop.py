@@ -63,7 +63,7 @@ def promote_or_stop():
 
         evaluation = evaluate(SCRIPT.read_text())
         promote = ExportModelOperator(task_id="promote", workspace=workspace, destination=EXPORT)
-        [dataset, model] >> fine_tune >> candidate >> evaluation
+        dataset >> model >> fine_tune >> candidate >> evaluation
         good_enough(evaluation) >> promote
 
 

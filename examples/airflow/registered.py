@@ -52,7 +52,7 @@ def registered():
             metadata={"trainjob_uid": "{{ ti.xcom_pull('fine_tune')['uid'] }}"},
             registry={"server": "{{ params.registry }}", "model": "tickets", "author": "{{ dag.dag_id }}"},
         )
-        [dataset, model] >> fine_tune >> export
+        dataset >> model >> fine_tune >> export
 
 
 registered()

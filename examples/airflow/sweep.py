@@ -1,9 +1,10 @@
 """Try several learning rates at once, each in its own TrainJob, and export the best model.
 
-Each learning rate has one mapped task. All tasks share the dataset and the model of one workspace, and `output_path`
-separates their checkpoints. The run's parameter sets the learning rates: `{"learning_rates": [1e-4, 3e-4]}`. The best
-of the tries that succeed is exported, so a learning rate that is too high fails only its own task. If the trainings
-wait for GPUs, set a Kueue queue: `queue_name="gpu-team"`. A waiting task occupies no worker.
+Each learning rate has one mapped task. The tasks run at the same time on one workspace, so its access mode is
+ReadWriteMany, and `output_path` separates their checkpoints. The run's parameter sets the learning rates:
+`{"learning_rates": [1e-4, 3e-4]}`. The best of the tries that succeed is exported, so a learning rate that is too high
+fails only its own task. If the trainings wait for GPUs, set a Kueue queue: `queue_name="gpu-team"`. A waiting task
+occupies no worker.
 
 No task states `retries`: the default ones of Airflow 3.3 do not repeat a training that has failed by itself.
 """
@@ -52,7 +53,7 @@ def sweep():
         return min(losses, key=losses.get)  # the map index of the best try
 
     # keep="always", because the export is a folder on this volume.
-    with Workspace(size="1Gi", keep="always") as workspace:
+    with Workspace(size="1Gi", access_mode="ReadWriteMany", keep="always") as workspace:
         dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET)
         model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL)
         fine_tune = FineTuneOperator.partial(

@@ -42,7 +42,7 @@ def tracked():
             tracking={"backend": "mlflow", "tracking_uri": "{{ params.mlflow }}", "parameters": {"dataset": DATASET}},
         )
         export = ExportModelOperator(task_id="export", workspace=workspace, destination=EXPORT)
-        [dataset, model] >> fine_tune >> export
+        dataset >> model >> fine_tune >> export
 
 
 tracked()

@@ -60,7 +60,7 @@ def trl_preferences():
             ),
         )
         export = ExportModelOperator(task_id="export", workspace=workspace, output_path="dpo", destination=EXPORT)
-        [dataset, model] >> sft >> sft_model >> dpo >> export
+        dataset >> model >> sft >> sft_model >> dpo >> export
 
 
 trl_preferences()

@@ -54,7 +54,7 @@ def trl_rewards():
             ),
         )
         export = ExportModelOperator(task_id="export", workspace=workspace, destination=EXPORT)
-        [dataset, model] >> grpo >> export
+        dataset >> model >> grpo >> export
 
 
 trl_rewards()

@@ -34,15 +34,13 @@ CONFIG = UnslothConfig(
 def unsloth_sft():
     # keep="always", because the export is a folder on this volume.
     with Workspace(size="20Gi", keep="always") as workspace:
-        fetched = [
-            InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET),
-            InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL),
-        ]
+        dataset = InitializeDatasetOperator(task_id="dataset", workspace=workspace, storage_uri=DATASET)
+        model = InitializeModelOperator(task_id="model", workspace=workspace, storage_uri=MODEL)
         sft = FineTuneOperator(
             task_id="sft", workspace=workspace, model="tiny-llama", dataset_path="chats", image=IMAGE, config=CONFIG
         )
         export = ExportModelOperator(task_id="export", workspace=workspace, destination=EXPORT)
-        fetched >> sft >> export
+        dataset >> model >> sft >> export
 
 
 unsloth_sft()

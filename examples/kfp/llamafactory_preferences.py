@@ -34,7 +34,7 @@ def llamafactory_preferences(
     destination: str = "/workspace/export",
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=WORKSPACE)
-    model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
+    model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE).after(dataset)
     sft = fine_tune(
         model="tiny-llama",
         framework="llamafactory",

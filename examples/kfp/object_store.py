@@ -26,7 +26,7 @@ def object_store(
     workspace: str = "tickets",
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, endpoint=endpoint, workspace=workspace, **STORE)
-    model = initialize_model(storage_uri=model_uri, endpoint=endpoint, workspace=workspace, **STORE)
+    model = initialize_model(storage_uri=model_uri, endpoint=endpoint, workspace=workspace, **STORE).after(dataset)
     tune = fine_tune(
         model="llama3.2-1b",
         framework="torchtune",

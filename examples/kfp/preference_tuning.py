@@ -31,7 +31,7 @@ def preference_tuning(
     destination: str = "/workspace/export",
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=WORKSPACE)
-    model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
+    model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE).after(dataset)
     answers = fine_tune(
         model="llama3.2-1b",
         framework="torchtune",

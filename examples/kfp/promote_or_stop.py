@@ -67,7 +67,7 @@ def promote_or_stop(
 ):
     with dsl.ExitHandler(cleanup()):
         dataset = initialize_dataset(storage_uri=dataset_uri, workspace=WORKSPACE)
-        model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
+        model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE).after(dataset)
         tune = fine_tune(
             model="llama3.2-1b",
             framework="torchtune",

@@ -28,7 +28,7 @@ def registered(
     workspace: str = "tickets",
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=workspace)
-    model = initialize_model(storage_uri=model_uri, revision=revision, workspace=workspace)
+    model = initialize_model(storage_uri=model_uri, revision=revision, workspace=workspace).after(dataset)
     tune = fine_tune(
         model="llama3.2-1b",
         framework="torchtune",

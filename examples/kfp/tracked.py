@@ -35,7 +35,7 @@ def tracked(
     destination: str = "/workspace/export",
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=WORKSPACE)
-    model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
+    model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE).after(dataset)
     tune = fine_tune(
         model="tiny-llama",
         framework="trl",

@@ -33,7 +33,7 @@ def trl_preferences(
     destination: str = "/workspace/export",
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=WORKSPACE)
-    model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
+    model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE).after(dataset)
     sft = fine_tune(
         model="tiny-llama",
         framework="trl",

@@ -44,7 +44,7 @@ def trl_rewards(
     destination: str = "/workspace/export",
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=WORKSPACE)
-    model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE)
+    model = initialize_model(storage_uri=model_uri, workspace=WORKSPACE).after(dataset)
     grpo = fine_tune(
         model="tiny-llama",
         framework="trl",

@@ -26,6 +26,7 @@ PAGES_OF_OTHER_TESTS = {
     "docs/how-to/from-kubeflow-sdk.md": "tests/e2e/docs/test_kubeflow_sdk_page.py",
     "docs/how-to/installation.md": "tests/integration/packaging/test_installation_page.py",
     "docs/how-to/queues.md": "tests/e2e/controlplane/test_queues_page.py",
+    "docs/tutorials/every-night.md": "tests/e2e/docs/test_tutorials.py",
     "docs/tutorials/laptop.md": "tests/e2e/docs/test_tutorials.py",
     "docs/tutorials/own-model.md": "tests/e2e/docs/test_tutorials.py",
     "demo/README.md": "tests/integration/packaging/test_installation_page.py",

@@ -23,7 +23,7 @@ def format_announcement(missing: Sequence[EnvironmentLock], folder: Path) -> str
     gigabytes = sum(_DISK_MB[lock.name] for lock in missing) / 1000
     return "\n".join(
         [
-            f"The demo creates these Python environments in {folder}, once:",
+            f"These Python environments are created in {folder}, once:",
             *(f"  {lock.name:<12} {lock.announcement}" for lock in missing),
             f"They need at most {gigabytes:.1f} GB of disk. To delete them: trainjob local clean",
         ]

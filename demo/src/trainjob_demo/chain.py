@@ -43,14 +43,19 @@ def run_chain(engine: Engine, workflow: Path, cluster: Cluster, kubeconfig: Path
     return view
 
 
-def find_export_folder(cluster: Cluster, view: ChainView, state: Path) -> Path:
+def find_export_folder(cluster: Cluster, view: ChainView, state: Path) -> Path | None:
     """Return the export folder on the volume that the steps shared.
+
+    The result is None if they shared no volume, or exported no model to it.
 
     Args:
         cluster: client of the cluster on which the workflow ran.
         view: view of the workflow's TrainJobs.
         state: folder of the cluster.
     """
-    claim = cluster.get_claim(view.find_claim(), "default") or {}
+    name = view.find_claim()
+    claim = cluster.get_claim(name, "default") if name else None
+    if claim is None:
+        return None
     [volume] = state.glob(f"**/volumes/*{claim['metadata']['uid'][:8]}*")
-    return volume / "export"
+    return volume / "export" if (volume / "export" / "config.json").exists() else None

@@ -1,4 +1,4 @@
-"""The Python environments of the demo: those of the laptop cluster, and one for the workflow engine.
+"""The Python environments of `trainjob demo` and `trainjob airflow`.
 
 They are created on first use from locks in the wheels, unless the user names existing ones.
 """
@@ -26,18 +26,16 @@ from trainjob_local.environments import (
 __all__ = ["open_environments", "parse_environments", "select_locks"]
 
 _REQUIREMENTS = Path(__file__).parent / "requirements"
-_NAMES = ("initializer", "torchtune", "trl", "airflow", "kfp")
 
 
-def select_locks(engine: str, framework: str) -> Mapping[str, EnvironmentLock]:
-    """Return the locks of the environments that a demo needs, by name.
+def select_locks(names: Sequence[str]) -> Mapping[str, EnvironmentLock]:
+    """Return the locks of environments by name.
 
     Args:
-        engine: `airflow` or `kfp`.
-        framework: `torchtune` or `trl`.
+        names: names of the laptop cluster's environments, `airflow` or `kfp`.
     """
-    locks = {**stock_locks(), **_engine_locks()}
-    return {name: locks[name] for name in ("initializer", framework, engine)}
+    locks = _all_locks()
+    return {name: locks[name] for name in names}
 
 
 def parse_environments(texts: Sequence[str]) -> Mapping[str, Path]:
@@ -49,11 +47,11 @@ def parse_environments(texts: Sequence[str]) -> Mapping[str, Path]:
     Raises:
         InvalidSpec: a name is unknown, or a folder is not a Python environment.
     """
-    found = {}
+    found, names = {}, list(_all_locks())
     for text in texts:
         name, _, folder = text.partition("=")
-        if name not in _NAMES or not folder:
-            allowed = f"write it as NAME=DIR; NAME is one of {', '.join(_NAMES)}"
+        if name not in names or not folder:
+            allowed = f"write it as NAME=DIR; NAME is one of {', '.join(names)}"
             raise InvalidSpec(Problem("--environment", repr(text), allowed))
         found[name] = Path(folder).absolute()
         if not (found[name] / "bin" / "python").exists():
@@ -99,6 +97,10 @@ def _create(lock: EnvironmentLock) -> Path:
 def _print_line(line: str) -> None:
     if not line.startswith(" + "):  # one for each package
         print(f"  {line}", flush=True)
+
+
+def _all_locks() -> Mapping[str, EnvironmentLock]:
+    return {**stock_locks(), **_engine_locks()}
 
 
 def _engine_locks() -> Mapping[str, EnvironmentLock]:

@@ -11,21 +11,24 @@ from trainjob_demo.paths import display_path
 
 __all__ = ["format_next_steps"]
 
+_TUTORIAL = "https://github.com/trainjob/trainjob/blob/main/docs/tutorials/laptop.md"
 
-def format_next_steps(export: Path, workflow: Path, state: Path) -> str:
-    """Return three lines, each with a command that works in the current folder.
+
+def format_next_steps(export: Path | None, workflow: Path, state: Path) -> str:
+    """Return commands that work in the current folder, and the tutorial's address.
 
     Args:
-        export: folder of the exported model.
+        export: folder of the exported model; None if there is none.
         workflow: file of the DAG or the pipeline.
         state: folder of the laptop cluster.
     """
     commands = {
-        "the model": ("ls", display_path(export)),
+        **({"the model": ("ls", display_path(export))} if export else {}),
         "the workflow": ("cat", display_path(workflow)),
         "the TrainJobs": (_program(), "local", "up", "--state", display_path(state)),
     }
-    return "\n".join(f"{what + ':':<15}{shlex.join(map(str, words))}" for what, words in commands.items())
+    lines = [f"{what + ':':<15}{shlex.join(map(str, words))}" for what, words in commands.items()]
+    return "\n".join([*lines, f"{'next:':<15}{_TUTORIAL}"])
 
 
 def _program() -> str:

@@ -11,19 +11,33 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob_demo.errors import DemoError
 from trainjob_local.cache_folder import cache_folder
 
-__all__ = ["default_folder", "display_path", "exclusive_lock", "find_workflow"]
+__all__ = ["default_folder", "display_path", "exclusive_lock", "find_folder", "find_workflow"]
 
 
-def default_folder() -> Path:
-    """Return the folder for the demo's files in the cache directory of the user.
+def default_folder(command: str) -> Path:
+    """Return the folder for a command's files in the cache directory of the user.
+
+    Args:
+        command: `demo` or `airflow`.
 
     Raises:
         DemoError: this user has no home folder.
     """
     try:
-        return cache_folder() / "demo"
+        return cache_folder() / command
     except RuntimeError:
-        raise DemoError("this user has no home folder", hint="name a folder for the demo: --state DIR") from None
+        raise DemoError("this user has no home folder", hint="name a folder for its files: --state DIR") from None
+
+
+def find_folder(folder: Path) -> Path:
+    """Return the absolute path of the folder with the DAGs of the user.
+
+    Raises:
+        InvalidSpec: the folder does not exist.
+    """
+    if not folder.is_dir():
+        raise InvalidSpec(Problem("DAGS", str(folder), "name an existing folder with the files of DAGs"))
+    return folder.absolute()
 
 
 def display_path(path: Path) -> Path:
@@ -50,16 +64,14 @@ def find_workflow(file: Path) -> Path:
 
 @contextlib.contextmanager
 def exclusive_lock(folder: Path, engine: str) -> Iterator[None]:
-    """Create the demo's folder, and allow only one demo of an engine at a time.
-
-    Each demo starts by deleting the files of the previous one.
+    """Create a command's folder, and allow only one process with this engine in it at a time.
 
     Args:
-        folder: the demo's folder.
+        folder: folder for the files of the command.
         engine: name of the engine.
 
     Raises:
-        DemoError: another process runs this demo, or the folder is not writable.
+        DemoError: another process runs the engine in this folder, or the folder is not writable.
     """
     lock = folder / f"{engine}.lock"
     with contextlib.ExitStack() as stack:
@@ -69,11 +81,9 @@ def exclusive_lock(folder: Path, engine: str) -> Iterator[None]:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise DemoError(
-                f"another process is already running this demo: it holds the lock {display_path(lock)}",
-                hint="wait until it has ended, or run the demo in another folder: --state DIR",
+                f"another process is already running in this folder: it holds the lock {display_path(lock)}",
+                hint="wait until it has ended, or name another folder: --state DIR",
             ) from None
         except OSError as error:
-            raise DemoError(
-                f"the demo's folder cannot be used: {error}", hint="name another folder: --state DIR"
-            ) from None
+            raise DemoError(f"the folder cannot be used: {error}", hint="name another folder: --state DIR") from None
         yield

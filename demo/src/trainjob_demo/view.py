@@ -17,7 +17,6 @@ from trainjob.client import Cluster, LogFollower, LogLine, ObjectEvent
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.manifest import labels
 from trainjob.status import Phase, derive_verdict
-from trainjob_demo.errors import DemoError
 
 __all__ = ["ChainView"]
 
@@ -77,18 +76,14 @@ class ChainView:
         if self._console.is_terminal:
             self._bars.stop()
 
-    def find_claim(self) -> str:
-        """Return the name of the claim that the steps' pods mount as their workspace.
-
-        Raises:
-            DemoError: no pod mounts a claim.
-        """
+    def find_claim(self) -> str | None:
+        """Return the claim that the steps' pods mount as their workspace; None if none does."""
         for job in self._jobs.values():
             for pod in self._cluster.list_pods(job["metadata"]["name"], job["metadata"]["namespace"]):
                 for volume in pod["spec"].get("volumes", ()):
                     if source := volume.get("persistentVolumeClaim"):
                         return str(source["claimName"])
-        raise DemoError("no pod of the workflow mounts a claim")
+        return None
 
     def wall_times(self) -> list[tuple[str, float]]:
         """Return (step, seconds from its creation to its end), in the order of creation."""

@@ -44,7 +44,7 @@ STEPS = {"torchtune": 168, "trl": 172}
 def test_the_model_learns(engine, framework, demo_processes):
     done = subprocess.run([*DEMO, "--engine", engine, "--framework", framework], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    *lines, score_line, model, workflow, trainjobs = done.stdout.splitlines()
+    *lines, score_line, model, workflow, trainjobs, tutorial = done.stdout.splitlines()
     score = re.fullmatch(r"exact match: (\d+)/60 -> (\d+)/60", score_line)
     assert score, score_line
     assert int(score[1]) <= 5
@@ -58,6 +58,7 @@ def test_the_model_learns(engine, framework, demo_processes):
     names = run_shell(model.partition(":")[2]).split()
     assert {"config.json", "model.safetensors", "tokenizer.json", "manifest.json"} <= set(names)
     assert "export_model" in run_shell(workflow.partition(":")[2]).replace("ExportModel", "export_model")
+    assert (ROOT / tutorial.partition("/main/")[2]).is_file()
     check_that_the_cluster_starts_again(shlex.split(trainjobs.partition(":")[2]))
 
 
@@ -84,7 +85,7 @@ def test_a_second_demo_is_refused_and_an_interrupted_demo_stops_its_processes(de
                 assert demo_processes()
                 second = subprocess.run([*DEMO, "--engine", "kfp"], capture_output=True, text=True)
                 assert (second.returncode, second.stdout) == (1, "")
-                assert "already running this demo" in second.stderr
+                assert "already running in this folder" in second.stderr
                 os.kill(process.pid, signal.SIGINT)
                 break
         process.stdout.read()
@@ -130,7 +131,10 @@ def test_a_workflow_that_fails_shows_the_end_of_its_log(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--environment", "tune=/tmp"], "NAME is one of initializer, torchtune, trl, airflow, kfp"),
+        (
+            ["--environment", "tune=/tmp"],
+            "NAME is one of initializer, torchtune, trl, llamafactory, runtimes, airflow, kfp",
+        ),
         (["--environment", "airflow=/none"], "name the folder of a Python environment"),
     ],
 )

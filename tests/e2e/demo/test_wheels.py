@@ -51,7 +51,7 @@ def test_an_interrupted_creation_leaves_no_process_and_no_incomplete_environment
     assert "Traceback" not in output
     wait_until(lambda: has_no_process(newcomer))
     environments = newcomer.home / ".cache" / "trainjob" / "environments"
-    assert lines[0] == f"The demo creates these Python environments in {environments}, once:\n"
+    assert lines[0] == f"These Python environments are created in {environments}, once:\n"
     assert [path.name.partition("-")[0] for path in environments.iterdir() if path.is_dir()] == ["initializer"]
 
 

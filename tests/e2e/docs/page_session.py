@@ -22,9 +22,8 @@ __all__ = ["PageFailure", "PageSession"]
 
 _STATUS = "echo $?"
 # Commands that run until Ctrl-C. A reader types the next command in another terminal.
-_UNTIL_STOPPED = re.compile(r"trainjob local up\b|trainjob watch\b|kubectl .*\b(?:port-forward|--watch)\b")
+_UNTIL_STOPPED = re.compile(r"trainjob (?:local up|airflow|watch)\b|kubectl .*\b(?:port-forward|--watch)\b")
 _STOP_SECONDS = 15.0
-_START_SECONDS = 60.0
 
 
 class PageFailure(AssertionError):
@@ -155,7 +154,7 @@ class PageSession:
         def is_ready() -> bool:
             return find_missing_line(self._expected(command), _read(out)) is None
 
-        _poll(lambda: is_ready() or not _runs(pid), _START_SECONDS)
+        _poll(lambda: is_ready() or not _runs(pid), self._seconds)
         if not _runs(pid):
             raise PageFailure(command, "ended by itself", _read(out))
         if (line := find_missing_line(self._expected(command), _read(out))) is not None:

@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 from tests.support.demo_chain import ALL_ENVIRONMENTS, make_demo_hub
+from tests.support.s3_server import StoredObject
 
-__all__ = ["BUCKETS", "MODELS", "make_environments", "make_page_hub"]
+__all__ = ["BUCKETS", "MODELS", "OBJECTS", "make_environments", "make_page_hub"]
 
 MODELS = (
     "meta-llama/Llama-3.2-1B-Instruct",
@@ -19,7 +20,11 @@ MODELS = (
 """Models of the pages; each is the demo's tiny Llama."""
 
 BUCKETS = ("models", "mirror", "data", "checkpoints")
-"""Buckets of the pages;"""
+"""Buckets of the pages."""
+
+_TICKETS = "".join(f"What about ticket {number}?,It is in queue {number % 7}.\r\n" for number in range(400))
+OBJECTS = {"data/tickets.csv": StoredObject(f"\ufeffquestion,answer\r\n{_TICKETS}".encode(), {})}
+"""Objects that the pages' datasets name, by bucket and key."""
 
 TINY_TUNE = Path(__file__).with_name("tune_for_tiny_models.py")
 

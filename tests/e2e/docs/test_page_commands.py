@@ -16,7 +16,7 @@ import pytest
 from kubernetes import client, config
 
 from tests.e2e.docs.page_session import PageFailure, PageSession
-from tests.e2e.docs.page_stubs import BUCKETS
+from tests.e2e.docs.page_stubs import BUCKETS, OBJECTS
 from tests.support.checkout import copy_checkout
 from tests.support.code_blocks import ROOT, CodeBlock
 from tests.support.page_commands import PageCommand
@@ -49,6 +49,7 @@ def test_the_commands_of_a_page(page, kubectl_program, environments, request, tm
     (folders["programs"] / "kubectl").symlink_to(kubectl_program)
     programs = [folders["programs"], *prepare_folder(folders["page"], steps, tmp_path / "venv")]
     with HubServer(hub) as hub_server, S3Server(buckets=BUCKETS, access_key="") as store:
+        store.objects.update(OBJECTS)
         pod_env = {"HF_ENDPOINT": hub_server.url, "AWS_ENDPOINT_URL": store.url}
         with LocalCluster(tmp_path / "cluster", environments=environments, pod_env=pod_env) as cluster:
             create_namespaces(cluster.kubeconfig)

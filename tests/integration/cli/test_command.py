@@ -39,6 +39,8 @@ def test_the_list_of_commands_has_the_first_line_of_each_docstring():
     for module, function, summary in application._COMMANDS.values():
         command = getattr(importlib.import_module(f"trainjob.cli.{module}"), function)
         assert format_help(command).split("\n\n")[0] == summary
+    for name, (_, summary) in application._COMMANDS_ELSEWHERE.items():
+        assert application._load_command(name).help.split("\n\n")[0] == summary
 
 
 def test_kubeconfig_and_context_select_the_cluster(trainjob, laptop, tmp_path):

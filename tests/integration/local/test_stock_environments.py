@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -53,11 +54,9 @@ def test_a_fetch_creates_the_environment_of_the_initializers(laptop_without_opti
 
 @pytest.mark.trl
 @pytest.mark.usefixtures("torchrun_lock")
-def test_the_readmes_training_on_two_nodes_runs(laptop_without_options, tmp_path):
+def test_the_pages_training_on_two_nodes_prints_its_result(laptop_without_options, tmp_path):
     """The environment of PyTorch's image has torch; nobody has to name one."""
-    [block] = [
-        one for one in python_blocks("core") if one.page == "README.md" and "DistributedDataParallel" in one.text
-    ]
+    [block] = [one for one in python_blocks("core") if one.page == "docs/how-to/python.md"]
     program = tmp_path / "train.py"  # a file, because the source of the function is read from it
     program.write_text(block.text)
     with laptop_without_options() as laptop:
@@ -65,4 +64,7 @@ def test_the_readmes_training_on_two_nodes_runs(laptop_without_options, tmp_path
         done = subprocess.run([sys.executable, program], env=variables, capture_output=True, text=True, check=False)
         log = (laptop.state / "cluster.log").read_text()
     assert done.returncode == 0, done.stderr + log
+    result, phase = done.stdout.splitlines()[-2:]
+    assert json.loads(result.removeprefix("[node-0] trainjob result: "))["loss"] < 0.1
+    assert phase.endswith(": Complete")
     assert [(one.name, one.ready) for one in list_environments()] == [("trl", True)]

@@ -27,7 +27,10 @@ USE_STATEMENTS = {
     "trainjob": ("[cli]", "import trainjob.cli.application as a; a.application()"),
     "trainjob_local": ("", "from trainjob.local import LocalCluster; LocalCluster().start().stop()"),
     "trainjob_migrate": ("", "import trainjob_migrate.cli as c; c.commands()"),
-    "trainjob_demo": ("", "import trainjob_demo.cli as c, trainjob_demo.runner; c.commands()"),
+    "trainjob_demo": (
+        "",
+        "import trainjob_demo.cli as c, trainjob_demo.runner, trainjob_demo.standalone_airflow; c.demo_command()",
+    ),
     "airflow_provider_trainjob": (
         "",
         "import trainjob_airflow as p, trainjob_airflow.plugins.page; [getattr(p, name) for name in p.__all__]",

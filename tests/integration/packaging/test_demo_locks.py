@@ -23,7 +23,7 @@ def read_pins(path):
 
 @pytest.mark.parametrize("engine", OUR_DISTRIBUTIONS)
 def test_the_engine_gets_this_release(engine):
-    packages = [Requirement(text) for text in select_locks(engine, "trl")[engine].packages]
+    packages = [Requirement(text) for text in select_locks([engine])[engine].packages]
     assert {str(package.specifier) for package in packages} == {f"=={version('trainjob')}"}
     project = tomllib.loads((ROOT / OUR_DISTRIBUTIONS[engine] / "pyproject.toml").read_text("utf-8"))["project"]
     assert [package.name for package in packages] == [project["name"], "trainjob"]
@@ -32,7 +32,7 @@ def test_the_engine_gets_this_release(engine):
 @pytest.mark.parametrize("engine", OUR_DISTRIBUTIONS)
 def test_the_lock_has_what_our_packages_require(engine):
     """The lock has hashes, so a requirement that it lacked would be installed without them."""
-    locked = {name for name, _ in read_pins(select_locks(engine, "trl")[engine].requirements)}
+    locked = {name for name, _ in read_pins(select_locks([engine])[engine].requirements)}
     for folder in (OUR_DISTRIBUTIONS[engine], "core"):
         project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8"))["project"]
         extras = project.get("optional-dependencies", {}).get("author", [])
@@ -43,4 +43,4 @@ def test_the_lock_has_what_our_packages_require(engine):
 @pytest.mark.parametrize("engine", OUR_DISTRIBUTIONS)
 def test_this_checkout_tests_the_versions_of_the_lock(engine):
     tested = read_pins(ROOT / "requirements" / f"{engine}.txt")
-    assert read_pins(select_locks(engine, "trl")[engine].requirements) <= tested
+    assert read_pins(select_locks([engine])[engine].requirements) <= tested

@@ -58,7 +58,7 @@ def test_kfp_finds_its_python_in_the_path(tmp_path):
 
 def test_recommended_commands_can_be_pasted_into_a_shell(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model, workflow, cluster = format_next_steps(
+    model, workflow, cluster, _ = format_next_steps(
         tmp_path / "my model", Path("/a b/dag.py"), tmp_path / "state"
     ).splitlines()
     assert shlex.split(model.partition(":")[2]) == ["ls", "my model"]

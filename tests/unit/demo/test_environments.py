@@ -15,15 +15,15 @@ from trainjob_demo.environments import parse_environments, select_locks
 
 @pytest.mark.parametrize("framework", ["torchtune", "trl"])
 @pytest.mark.parametrize("engine", ["airflow", "kfp"])
-def test_a_demo_needs_the_initializer_the_framework_and_the_engine(engine, framework):
-    assert list(select_locks(engine, framework)) == ["initializer", framework, engine]
+def test_each_engine_and_framework_has_a_lock(engine, framework):
+    names = ["initializer", framework, engine]
+    assert [lock.name for lock in select_locks(names).values()] == names
 
 
 def test_the_announcement_names_what_is_missing_where_and_its_size():
-    locks = select_locks("kfp", "torchtune")
-    missing = [locks["torchtune"], locks["kfp"]]
+    missing = list(select_locks(["torchtune", "kfp"]).values())
     first, torchtune, kfp, last = format_announcement(missing, Path("/home/new user/environments")).splitlines()
-    assert first == "The demo creates these Python environments in /home/new user/environments, once:"
+    assert first == "These Python environments are created in /home/new user/environments, once:"
     assert re.fullmatch(r"  torchtune    download of about \d\.\d GB, \d minutes at 10 MB/s \(.+\)", torchtune)
     assert re.fullmatch(r"  kfp          download of about \d+ MB, some seconds at 10 MB/s", kfp)
     assert re.fullmatch(r"They need at most \d\.\d GB of disk\. To delete them: trainjob local clean", last)
@@ -39,7 +39,7 @@ def test_existing_environments_are_used():
     [
         ("airflow", "write it as NAME=DIR"),
         ("airflow=", "write it as NAME=DIR"),
-        ("spark=/tmp", "NAME is one of initializer, torchtune, trl, airflow, kfp"),
+        ("spark=/tmp", "NAME is one of initializer, torchtune, trl, llamafactory, runtimes, airflow, kfp"),
         ("airflow=/dev", "name the folder of a Python environment"),
     ],
 )

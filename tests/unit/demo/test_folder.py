@@ -13,15 +13,15 @@ from trainjob_demo.paths import default_folder, display_path, exclusive_lock, fi
 
 def test_the_folder_is_in_the_cache_directory(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_folder() == tmp_path / "trainjob" / "demo"
+    assert default_folder("demo") == tmp_path / "trainjob" / "demo"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/new user")
-    assert default_folder() == Path("/home/new user/.cache/trainjob/demo")
+    assert default_folder("demo") == Path("/home/new user/.cache/trainjob/demo")
 
 
 def test_a_second_demo_of_an_engine_is_refused(tmp_path):
     with exclusive_lock(tmp_path, "kfp"):
-        with pytest.raises(DemoError, match="already running this demo: it holds the lock"):
+        with pytest.raises(DemoError, match="already running in this folder: it holds the lock"):
             exclusive_lock(tmp_path, "kfp").__enter__()
         with exclusive_lock(tmp_path, "airflow"):
             pass

@@ -53,8 +53,20 @@ _COMMANDS = {
     "sweep": ("sweep", "sweep", "Delete finished TrainJobs whose time to live has expired."),
 }
 _ENTRY_POINTS = "trainjob.commands"
-# This project's commands in other distributions. An error names the distribution if it is not installed.
-_DISTRIBUTIONS = {"demo": "trainjob-demo", "local": "trainjob-local", "migrate": "trainjob-migrate"}
+# This project's commands in other distributions: distribution, which an error names if it is not installed, and line in
+# `trainjob --help`.
+_COMMANDS_ELSEWHERE = {
+    "airflow": ("trainjob-demo", "Run Airflow with its UI and a laptop cluster on this machine, until Ctrl-C."),
+    "demo": (
+        "trainjob-demo",
+        "Fine-tune and export a tiny model with Airflow or Kubeflow Pipelines, on this machine.",
+    ),
+    "local": ("trainjob-local", "Run a Kubernetes cluster with Kubeflow Trainer on this machine, without containers."),
+    "migrate": (
+        "trainjob-migrate",
+        "Convert jobs of the Training Operator v1 (PyTorchJob, MPIJob, XGBoostJob, JAXJob) to TrainJobs.",
+    ),
+}
 
 
 class _LazyGroup(TyperGroup):
@@ -70,11 +82,11 @@ class _LazyGroup(TyperGroup):
         known = super().get_command(ctx, cmd_name)
         if known or not (added := _find_plugin_commands().get(cmd_name)):
             return known
-        summary = str(added.dist.metadata["Summary"]) if added.dist else ""
+        _, summary = _COMMANDS_ELSEWHERE.get(cmd_name) or ("", added.dist.metadata["Summary"] if added.dist else "")
         return _build_command(cmd_name, lambda parent: parent.command(cmd_name, help=summary)(_placeholder))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        distribution = _DISTRIBUTIONS.get(args[0])
+        distribution, _ = _COMMANDS_ELSEWHERE.get(args[0], ("", ""))
         if distribution and args[0] not in _find_plugin_commands() and not ctx.resilient_parsing:
             ctx.fail(f"'{args[0]}' needs the package {distribution}: {INSTALLATION_PAGE}")
         name, _, rest = super().resolve_command(ctx, args)

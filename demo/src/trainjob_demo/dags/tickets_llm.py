@@ -41,7 +41,7 @@ def tickets_llm():
             ),
         )
         export = ExportModelOperator(task_id="export", workspace=workspace, destination="/workspace/export")
-        [dataset, model] >> fine_tune >> export
+        dataset >> model >> fine_tune >> export
 
 
 tickets_llm()

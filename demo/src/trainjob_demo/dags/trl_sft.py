@@ -35,7 +35,7 @@ def trl_sft():
             config=TRLConfig(method="sft", epochs=4, batch_size=8, learning_rate=3e-3, precision="fp32"),
         )
         export = ExportModelOperator(task_id="export", workspace=workspace, destination="/workspace/export")
-        [dataset, model] >> fine_tune >> export
+        dataset >> model >> fine_tune >> export
 
 
 trl_sft()

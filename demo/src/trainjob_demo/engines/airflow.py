@@ -11,7 +11,25 @@ from trainjob.client import Cluster
 from trainjob_demo.engines.engine import EngineCommand
 from trainjob_demo.processes import run_to_end
 
-__all__ = ["Airflow"]
+__all__ = ["Airflow", "airflow_variables"]
+
+
+def airflow_variables(home: Path, dags: Path, kubeconfig: Path) -> Mapping[str, str]:
+    """Return the environment variables of an Airflow whose tasks use a cluster.
+
+    Args:
+        home: folder of Airflow's database and logs.
+        dags: folder of the DAGs.
+        kubeconfig: kubeconfig of the cluster.
+    """
+    extra = {"kube_config_path": str(kubeconfig), "namespace": "default"}
+    return {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # no timeout, because the first file imports everything
+        "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
+    }
 
 
 class Airflow:
@@ -46,7 +64,8 @@ class Airflow:
         print("creating Airflow's database", flush=True)
         shutil.rmtree(self._home, ignore_errors=True)
         self._home.mkdir(parents=True)
-        run_to_end("airflow db migrate", [self._program, "db", "migrate"], self.log, self._settings())
+        home = {"AIRFLOW_HOME": str(self._home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+        run_to_end("airflow db migrate", [self._program, "db", "migrate"], self.log, home)
         created_with.write_text(self._program, encoding="utf-8")
 
     def command(self, workflow: Path, kubeconfig: Path) -> EngineCommand:
@@ -56,14 +75,5 @@ class Airflow:
             workflow: file of the DAG, whose name is the DAG's ID.
             kubeconfig: kubeconfig of the cluster.
         """
-        extra = {"kube_config_path": str(kubeconfig), "namespace": "default"}
-        variables = {
-            **self._settings(),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(workflow.parent),
-            "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "0",  # no timeout, because the first file imports everything
-            "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
-        }
+        variables = airflow_variables(self._home, workflow.parent, kubeconfig)
         return EngineCommand((self._program, "dags", "test", workflow.stem), variables)
-
-    def _settings(self) -> Mapping[str, str]:
-        return {"AIRFLOW_HOME": str(self._home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}

@@ -42,7 +42,7 @@ def tickets_llm(
     workspace: str = "tickets",
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=workspace)
-    model = initialize_model(storage_uri=model_uri, workspace=workspace)
+    model = initialize_model(storage_uri=model_uri, workspace=workspace).after(dataset)
     tune = fine_tune(
         model="llama3.2-1b",
         framework="torchtune",

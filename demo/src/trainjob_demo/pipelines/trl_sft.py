@@ -27,7 +27,7 @@ def trl_sft(
     workspace: str = "tickets",
 ):
     dataset = initialize_dataset(storage_uri=dataset_uri, workspace=workspace)
-    model = initialize_model(storage_uri=model_uri, workspace=workspace)
+    model = initialize_model(storage_uri=model_uri, workspace=workspace).after(dataset)
     tune = fine_tune(
         model="tiny-llama",
         framework="trl",

@@ -262,6 +262,18 @@ def test_a_saved_dataset_is_read(prepare, dataset, tmp_path):
         ),
         ({"train.jsonl": b'{"a": 1}\n{"a": '}, ("--split", "train"), "source can't be prepared: "),
         ({"notes.bin": b"x"}, ("--split", "train"), "source can't be prepared: "),
+        # docs/how-to/own-data.md has what Excel writes.
+        (
+            {"rows.csv": "text,n\r\nMüller,1\r\n".encode("cp1252")},
+            ("--split", "train"),
+            "'utf-8' codec can't decode byte",
+        ),
+        (
+            {"rows.txt": "text\tn\r\nMüller\t1\r\n".encode("utf-16")},
+            ("--split", "train"),
+            "'utf-8' codec can't decode byte",
+        ),
+        ({"rows.xlsx": b"PK\x03\x04"}, ("--split", "train"), "No (supported) data files found"),
         (
             {"README.md": OUTSIDE, "train.jsonl": to_lines(ROWS)},
             ("--split", "train"),
@@ -286,6 +298,19 @@ def test_a_request_that_cannot_be_met_is_refused(prepare, dataset, files, option
     assert not is_complete(dataset)
     assert not (dataset / TRAIN_FILE).exists()
     assert not (dataset / RECORD_FOLDER / "rows").exists()
+
+
+def test_datasets_infers_types_and_missing_values_of_csv(prepare, dataset):
+    """docs/how-to/own-data.md says so."""
+    read_receipt(prepare({"train.csv": b"code,text\r\n00123,NA\r\n7,null\r\n8,\r\n9,a\r\n"}, "--split", "train"))
+    rows = [json.loads(line) for line in (dataset / TRAIN_FILE).read_text("utf-8").splitlines()]
+    assert rows == [{"code": code, "text": text} for code, text in ((123, None), (7, None), (8, None), (9, "a"))]
+
+
+def test_files_of_a_rarer_format_are_left_out(prepare, dataset):
+    files = {"a.jsonl": to_lines(ROWS), "b.jsonl": to_lines(ROWS), "c.csv": to_csv(ROWS)}
+    read_receipt(prepare(files, "--split", "train"))
+    assert len((dataset / TRAIN_FILE).read_text("utf-8").splitlines()) == 2 * len(ROWS)
 
 
 def test_the_same_request_does_nothing_and_another_one_fetches_nothing(prepare, store, dataset):
