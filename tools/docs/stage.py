@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -170,6 +171,18 @@ def check_pages(pages: dict[str, str], names: Iterable[str]) -> list[Problem]:
     return found
 
 
+def mermaid_script() -> Path:
+    """Return the path of the script that draws the diagrams in the reader's browser.
+
+    The package mermaidx contains the file `dist/mermaid.min.js` of Mermaid's own package, byte for byte (11.16.0). Its own
+    renderer is not used, because it cuts words off (0.10.1).
+    """
+    package = find_spec("mermaidx")
+    if package is None or package.origin is None:
+        raise SystemExit("mermaidx is not installed: create the environment again, with `make docs`")
+    return Path(package.origin).parent / "assets" / "mermaid.js"
+
+
 def main() -> int:
     """Check the pages and write the folder for the generator; return the exit status."""
     folder = Path(sys.argv[1])
@@ -188,6 +201,7 @@ def main() -> int:
     folder.mkdir(parents=True)
     shutil.copy(Path(__file__).with_name("zensical.toml"), folder)
     shutil.copytree(Path(__file__).with_name("theme"), folder / "theme")
+    shutil.copyfile(mermaid_script(), folder / "theme" / "assets" / "mermaid.min.js")
     for name in names:
         if name.startswith("docs/"):
             target = folder / "pages" / Path(name).relative_to("docs")
