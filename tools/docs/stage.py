@@ -20,6 +20,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import tomllib
+
+from tools.docs import page_metadata
+
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "https://github.com/trainjob/trainjob"
 _OWN_ADDRESS = re.compile(rf"{re.escape(REPOSITORY)}/(?:blob|tree)/main/([^#]+)(#.*)?$")
@@ -174,8 +178,8 @@ def check_pages(pages: dict[str, str], names: Iterable[str]) -> list[Problem]:
 def mermaid_script() -> Path:
     """Return the path of the script that draws the diagrams in the reader's browser.
 
-    The package mermaidx contains the file `dist/mermaid.min.js` of Mermaid's own package, byte for byte (11.16.0). Its own
-    renderer is not used, because it cuts words off (0.10.1).
+    The package mermaidx 0.10.1 contains the file `dist/mermaid.min.js` of Mermaid 11.16.0, byte for byte. Its own
+    renderer is not used, because it cuts words off.
     """
     package = find_spec("mermaidx")
     if package is None or package.origin is None:
@@ -199,7 +203,8 @@ def main() -> int:
         return 1
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("zensical.toml"), folder)
+    configuration = Path(__file__).with_name("zensical.toml")
+    shutil.copy(configuration, folder)
     shutil.copytree(Path(__file__).with_name("theme"), folder / "theme")
     shutil.copyfile(mermaid_script(), folder / "theme" / "assets" / "mermaid.min.js")
     for name in names:
@@ -207,9 +212,14 @@ def main() -> int:
             target = folder / "pages" / Path(name).relative_to("docs")
             target.parent.mkdir(parents=True, exist_ok=True)
             if name in pages:
-                target.write_text(with_web_addresses(name, pages[name]), "utf-8")
+                matter = page_metadata.front_matter(name.removeprefix("docs/"), pages[name])
+                target.write_text(matter + with_web_addresses(name, pages[name]), "utf-8")
             else:
                 shutil.copyfile(ROOT / name, target)
+    site_pages = {name.removeprefix("docs/"): text for name, text in pages.items() if name.startswith("docs/")}
+    navigation = page_metadata.read_navigation(tomllib.loads(configuration.read_text("utf-8")))
+    for name, text in page_metadata.index_pages(navigation, site_pages).items():
+        (folder / "pages" / name).write_text(text, "utf-8")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import http.server
+import json
 import re
 import subprocess
 import threading
@@ -35,6 +36,52 @@ PAGES = [
     "evidence/conformance/",
     "explanation/adoption/",
 ]
+
+
+# What readers type, and the pages of which one has to be among the first three results.
+SEARCHES = {
+    "alerts": ["how-to/failure-notifications/", "how-to/metrics/"],
+    "aws": ["how-to/aws/"],
+    "backfill": ["how-to/schedules/"],
+    "checkpoint": ["how-to/resume/"],
+    "cost": ["how-to/cost/"],
+    "cron": ["how-to/schedules/"],
+    "csv": ["how-to/own-data/", "faq/"],
+    "delete": ["how-to/clean-up/"],
+    "dpo": ["how-to/preference-tuning/"],
+    "FineTuneOperator": ["reference/airflow-api/"],
+    "gpu": ["tutorials/lora-on-a-gpu/", "how-to/several-gpus/"],
+    "hardening": ["how-to/hardening/"],
+    "hugging face token": ["tutorials/lora-on-a-gpu/", "faq/"],
+    "image": ["how-to/images/", "how-to/air-gapped/"],
+    "install": ["how-to/installation/"],
+    "irsa": ["how-to/aws/"],
+    "kueue": ["how-to/queues/"],
+    "logs": ["how-to/logs/"],
+    "lora": ["tutorials/lora-on-a-gpu/"],
+    "minio": ["how-to/object-stores/"],
+    "mlflow": ["how-to/tracking/"],
+    "multi node": ["how-to/several-gpus/"],
+    "nfs": ["how-to/storage/"],
+    "offline": ["how-to/air-gapped/"],
+    "oom": ["reference/errors/", "how-to/troubleshooting/", "faq/"],
+    "out of memory": ["reference/errors/", "how-to/troubleshooting/", "faq/"],
+    "own image": ["how-to/images/", "faq/"],
+    "partition": ["how-to/schedules/"],
+    "permissions": ["reference/permissions/", "how-to/platform/"],
+    "preemption": ["how-to/queues/", "how-to/resume/"],
+    "production": ["how-to/production-checklist/", "tutorials/airflow/"],
+    "proxy": ["how-to/air-gapped/"],
+    "pytorchjob": ["how-to/from-training-operator/"],
+    "queue": ["how-to/queues/"],
+    "rbac": ["how-to/platform/", "reference/permissions/"],
+    "resume": ["how-to/resume/", "how-to/resume-a-function/"],
+    "s3": ["how-to/object-stores/"],
+    "slack": ["how-to/failure-notifications/"],
+    "spot instances": ["how-to/resume/", "faq/"],
+    "storage class": ["how-to/storage/"],
+    "workload identity": ["how-to/google-cloud/", "how-to/azure/", "how-to/object-stores/"],
+}
 
 
 class _QuietHandler(http.server.SimpleHTTPRequestHandler):
@@ -156,17 +203,55 @@ def test_the_copy_button_copies_commands_only(browser, address):
 SEARCH = "[...document.querySelectorAll('*')].find((host) => host.shadowRoot?.querySelector('input'))?.shadowRoot"
 
 
-def test_the_search_finds_a_term(browser, address):
-    open_page(browser, address)
-    button = browser.find(".md-search__button")[0]
-    if not button.is_displayed():
-        pytest.skip("the phone's layout has another button for the same search")
-    button.click()
-    field = wait_until(lambda: browser.evaluate(f"{SEARCH}?.querySelector('input')"))
-    field.send_keys("informer")
-    wait_until(
-        lambda: browser.evaluate(f"[...{SEARCH}.querySelectorAll('a')].some((a) => /informer/i.test(a.textContent))")
-    )
+@pytest.fixture(scope="module")
+def search(address, tmp_path_factory):
+    """Open the search of the front page, and return a function that returns the pages of its first results."""
+    from selenium.webdriver.common.keys import Keys
+
+    with open_browser(tmp_path_factory.mktemp("search") / "profile", (1280, 900)) as browser:
+        open_page(browser, address)
+        browser.find(".md-search__button")[0].click()
+        field = wait_until(lambda: browser.evaluate(f"{SEARCH}?.querySelector('input')"))
+
+        def find(words):
+            # The list keeps earlier results until there are others, so a query without any result comes first.
+            shown = f"[...{SEARCH}.querySelectorAll('a')].map((link) => link.href)"
+            field.send_keys(Keys.CONTROL, "a")
+            browser.run_command("Input.insertText", text="zzzz")
+            wait_until(lambda: browser.evaluate(shown) == [], 10)
+            field.send_keys(Keys.CONTROL, "a")
+            browser.run_command("Input.insertText", text=words)
+            results = wait_until(lambda: browser.evaluate(shown), 10)
+            return [result.removeprefix(address).partition("?")[0] for result in results]
+
+        yield find
+
+
+@pytest.mark.parametrize("words", SEARCHES)
+def test_the_search_shows_the_page_for_users_among_the_first_three(search, site, words):
+    expected = [page for page in SEARCHES[words] if (site / page).exists()]
+    if not expected:
+        pytest.skip(f"{SEARCHES[words][0]} is not written yet")
+    found = search(words)[:3]
+    assert set(found) & set(expected), found
+
+
+def test_the_search_omits_evidence_and_internal_packages(site):
+    items = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
+    pages = {item["location"].partition("#")[0] for item in items}
+    assert {page for page in pages if page.startswith(("evidence/", "reference/python/packages"))} == set()
+
+
+def test_each_page_has_a_description_of_its_own(site):
+    pages = {
+        item["location"].partition("#")[0] for item in json.loads((site / "search.json").read_text("utf-8"))["items"]
+    }
+    texts = {page: (site / page / "index.html").read_text(encoding="utf-8") for page in pages}
+    found = {page: re.search(r'<meta name="description" content="([^"]+)"', text)[1] for page, text in texts.items()}
+    assert len(set(found.values())) == len(found)
+    assert [
+        page for page, text in found.items() if f'<meta property="og:description" content="{text}"' not in texts[page]
+    ] == []
 
 
 def test_pages_for_new_users_are_two_clicks_from_the_front_page(site):
