@@ -97,7 +97,7 @@ def front_matter(page: str, text: str) -> str:
 
 
 def index_pages(navigation: list[Entry], pages: Mapping[str, str]) -> dict[str, str]:
-    """Return the index page of each section of `SECTIONS`: titles of its pages, with their first sentences.
+    """Return the index page of each section: its pages with their first sentences.
 
     Args:
         navigation: the navigation of the site.

@@ -7,8 +7,8 @@ and by the position of the words in it, and leaves equal ones in the order of th
 
 * puts how-to guides and tutorials first,
 * adds the words of `_WORDS` to the paths of pages,
-* lets the name of a Python object match in the text instead of the title: else the class `S3ModelInitializer` comes before
-  each page whose heading does not begin with "S3",
+* lets the name of a Python object match in the text instead of the title: else the class `S3ModelInitializer` comes
+  before each page whose heading does not begin with "S3",
 * removes attributes of classes, which the section of their class describes.
 """
 
@@ -65,7 +65,7 @@ def is_attribute(item: dict[str, Any]) -> bool:
 
 
 def with_name_in_text(item: dict[str, Any]) -> dict[str, Any]:
-    """Return the section of an object with its name in the text, and a title that matches nothing."""
+    """Return the section of an object with its name in the text, not in the title."""
     name = item["title"].split(" ")[0]
     title = re.sub(r"(?<![^\W_])(?=[^\W_])", _WORD_JOINER, name) + item["title"].removeprefix(name)
     return {**item, "title": title, "text": f"<p>{name}</p> {item['text']}"}

@@ -205,7 +205,7 @@ SEARCH = "[...document.querySelectorAll('*')].find((host) => host.shadowRoot?.qu
 
 @pytest.fixture(scope="module")
 def search(address, tmp_path_factory):
-    """Open the search of the front page, and return a function that returns the pages of its first results."""
+    """Return a function that searches for words and returns the pages of the results."""
     from selenium.webdriver.common.keys import Keys
 
     with open_browser(tmp_path_factory.mktemp("search") / "profile", (1280, 900)) as browser:
