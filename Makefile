@@ -153,6 +153,7 @@ screenshots: chromium $(call ENVIRONMENTS,$(LAPTOP) airflow kfp) ## write docs/i
 
 SITE := .cache/site
 docs: $(call ENVIRONMENTS,docs) ## build the documentation site into .cache/site/html, and check all links, anchors and references
+	PYTHONPATH=. $(call IN,docs)/python tools/evidence/check_age.py
 	PYTHONPATH=. $(call IN,docs)/python tools/docs/stage.py $(SITE)
 	cd $(SITE) && $(CURDIR)/$(call IN,docs)/zensical build --strict
 	$(call IN,docs)/python tools/docs/search_index.py $(SITE)/html

@@ -23,6 +23,7 @@ from pathlib import Path
 import tomllib
 
 from tools.docs import page_metadata
+from tools.evidence import measurement
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "https://github.com/trainjob/trainjob"
@@ -213,7 +214,11 @@ def main() -> int:
             target.parent.mkdir(parents=True, exist_ok=True)
             if name in pages:
                 matter = page_metadata.front_matter(name.removeprefix("docs/"), pages[name])
-                target.write_text(matter + with_web_addresses(name, pages[name]), "utf-8")
+                text = with_web_addresses(name, pages[name])
+                if name.startswith("docs/evidence/"):
+                    heading, _, rest = text.partition("\n")
+                    text = f"{heading}\n\n{measurement.age_note(Path(name).name, pages[name])}{rest}"
+                target.write_text(matter + text, "utf-8")
             else:
                 shutil.copyfile(ROOT / name, target)
     site_pages = {name.removeprefix("docs/"): text for name, text in pages.items() if name.startswith("docs/")}
