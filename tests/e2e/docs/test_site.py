@@ -29,6 +29,7 @@ TASKS = [
 # A front page, a tutorial, generated reference pages, wide tables, and a page with diagrams.
 PAGES = [
     "",
+    "explanation/comparison/",
     "tutorials/laptop/",
     "reference/python/trainjob/",
     "reference/command-options/",
@@ -201,6 +202,15 @@ def test_the_copy_button_copies_commands_only(browser, address):
 
 
 SEARCH = "[...document.querySelectorAll('*')].find((host) => host.shadowRoot?.querySelector('input'))?.shadowRoot"
+
+
+def test_the_comparison_fits_a_desktop(browser, address):
+    open_page(browser, address + "explanation/comparison/")
+    frame = wait_until(lambda: browser.find("article .md-typeset__scrollwrap"), 10)[0]
+    width, inside = (frame.get_property(name) for name in ("clientWidth", "scrollWidth"))
+    if width < 500:
+        pytest.skip("on a phone, the table scrolls inside its frame")
+    assert inside <= width
 
 
 @pytest.fixture(scope="module")
