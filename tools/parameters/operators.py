@@ -166,7 +166,10 @@ def _render_parameter(field: Field) -> str:
 
 
 def _get_type(field: Field) -> str:
-    """Return the type of an argument; a dict and a text, which may be a template, replace each object."""
+    """Return the type of an argument.
+
+    A dict can replace each object, and a text too, because it may be a template.
+    """
     if field.kind == "object":
         return " | ".join([*(each.__name__ for each in field.classes), "Mapping[str, Any]", "str"])
     return _TYPES[field.kind]
