@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-
 from tools.docs import page_metadata
 from tools.evidence import measurement
 
