@@ -41,6 +41,9 @@ _WORDS = {
     "how-to/platform/": "Permissions, RBAC, network policy",
     "how-to/air-gapped/": "Offline, mirrors, proxy",
     "how-to/preference-tuning/": "DPO, KTO, GRPO, reward model",
+    "how-to/hardening/": "Hardening, restricted, Pod Security",
+    "how-to/several-gpus/": "Multi node, distributed, FSDP, DeepSpeed, NCCL",
+    "tutorials/every-night/": "Standalone, UI, schedule, CSV",
     "tutorials/lora-on-a-gpu/": "Hugging Face token, Secret",
 }
 """Words that readers type and that no heading of the page has."""
