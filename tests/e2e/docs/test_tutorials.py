@@ -25,7 +25,7 @@ from tests.support.polling import wait_until
 TUTORIALS = {"docs/tutorials/laptop.md": ".", "docs/tutorials/own-model.md": "trainjob-tutorial"}
 EVERY_NIGHT = "docs/tutorials/every-night.md"
 COMPLETE = '"phase": "Complete"'
-REPOSITORY = "https://github.com/trainjob/trainjob"
+CLONE = "git clone https://github.com/trainjob/trainjob"
 COMMAND_SECONDS = 1500.0
 
 pytestmark = pytest.mark.timeout(3600)
@@ -77,7 +77,7 @@ def run_page(newcomer: Newcomer, folder: Path, outputs: Path, steps: Sequence[Co
         folder,
         outputs,
         {**newcomer.environment, "USER": "newcomer", "COLUMNS": "132"},  # a login sets USER; Airflow needs it
-        {REPOSITORY: repository.as_uri()},
+        {CLONE: f"git clone {repository.as_uri()}"},
         user=newcomer.user,
         seconds=COMMAND_SECONDS,
     )
