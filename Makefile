@@ -15,7 +15,7 @@ LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp pipelines docs check test test-core test-airflow test-kfp airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp pipelines docs check test test-core test-airflow test-kfp coverage airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -53,6 +53,14 @@ test-airflow:
 
 test-kfp:
 	$(call IN,kfp)/pytest -n 2 $(QUICK) tests/integration/kfp tests/chaos/crash_points/kfp
+
+coverage: $(call ENVIRONMENTS,$(LAPTOP) tracking) ## measure which lines of the core its quick tests run, into .cache/coverage: a page for each module in html, and the figures in report.md
+	rm -rf .cache/coverage
+	$(call IN,core)/coverage run -m pytest -n 4 $(QUICK) $(CORE)
+	$(call IN,core)/coverage combine -q
+	$(call IN,core)/coverage html -q
+	$(call IN,core)/coverage report --format=markdown > .cache/coverage/report.md
+	@tail -n 1 .cache/coverage/report.md
 
 airflow-versions: $(call ENVIRONMENTS,$(LAPTOP) $(AIRFLOW_VERSIONS:%=airflow-%)) ## run the quick tests of the Airflow provider on older versions of Airflow; AIRFLOW_VERSIONS="3.1 3.2" selects them
 	for version in $(AIRFLOW_VERSIONS); do .venv/airflow-$$version/bin/pytest -n 4 $(QUICK) tests/integration/airflow || exit 1; done
