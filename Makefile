@@ -161,8 +161,10 @@ screenshots: chromium $(call ENVIRONMENTS,$(LAPTOP) airflow kfp) ## write docs/i
 
 SITE := .cache/site
 docs: $(call ENVIRONMENTS,docs) ## build the documentation site into .cache/site/html, and check all links, anchors and references
-	$(call IN,docs)/python tools/docs/stage.py $(SITE)
+	PYTHONPATH=. $(call IN,docs)/python tools/evidence/check_age.py
+	PYTHONPATH=. $(call IN,docs)/python tools/docs/stage.py $(SITE)
 	cd $(SITE) && $(CURDIR)/$(call IN,docs)/zensical build --strict
+	$(call IN,docs)/python tools/docs/search_index.py $(SITE)/html
 	$(call IN,docs)/python tools/docs/check_reference.py $(SITE)/html/objects.inv
 	@echo "the site: $(SITE)/html/index.html"
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.evidence.measurement import describe_measurement
+
 _CELL_TEXTS = {"passed": "yes", "failed": "NO", "differs": "differs", "skipped": "-"}
 _RANK = ("failed", "differs", "skipped", "passed")
 
@@ -65,7 +67,7 @@ class Report:
 
     def to_markdown(self) -> str:
         """Return the table as a page of the docs."""
-        parts = [_HEAD]
+        parts = [_HEAD.format(measurement=describe_measurement("make conformance"))]
         notes: list[str] = []
         for group, rows in sorted(self.rows.items()):
             parts.append(f"\n## {group.replace('_', ' ').capitalize()}\n")
@@ -92,8 +94,12 @@ Compare how TrainJobs behave on real control planes and on the laptop cluster, c
 `tests/conformance`, tests all of them; `make conformance` writes this page. `controlplane-X` is a real kube-apiserver,
 kube-controller-manager and scheduler with JobSet and Trainer X.
 
+Measured: {measurement}.
+
 yes: as expected; differs: a known difference, explained at the end; -: this back end was not available; empty: the case
-does not apply to it."""
+was not run on it. On Trainer 2.0, only the cases that are marked for it run; see the
+[README](https://github.com/trainjob/trainjob/tree/main/tests/conformance) of the suite. On the other back ends, a case
+does not run if its feature does not exist there."""
 
 
 def _cell(row: Row, backend: str) -> str:

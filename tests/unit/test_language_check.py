@@ -133,16 +133,3 @@ def test_a_page_with_results_may_have_long_sentences():
     page = f"# Benchmarks\n\n{LONG} word.\n"
     assert list(check.page_problems(page, has_results=True)) == []
     assert len(list(check.page_problems(page))) == 1
-
-
-@pytest.mark.parametrize(("known", "reported"), [(0, 2), (1, 2), (2, 0), (3, 1)])
-def test_a_known_number_of_problems_is_accepted_and_may_only_become_smaller(monkeypatch, known, reported):
-    page = f"# Page\n\nThis page is long. {LONG} word.\n"
-    monkeypatch.setattr(check, "KNOWN_PROBLEMS", {"page.md": known})
-    found = check.new_page_problems(Path("page.md"), page)
-    assert len(found) == reported
-    assert known < 3 or "lower it" in found[0][1]
-
-
-def test_each_page_with_known_problems_exists():
-    assert all(number > 0 and (ROOT / page).is_file() for page, number in check.KNOWN_PROBLEMS.items())

@@ -9,7 +9,7 @@ from tests.support.code_blocks import ROOT
 from tools.evidence.reliability import render_page
 
 TEMPLATE = "# Page\n\n{{logs: fault, lines}}\n\n{{soak}}\n"
-SENTENCE = re.compile(r'Results of "(.+)", (\d{4}-\d\d-\d\d), .+:')
+SENTENCE = re.compile(r'Results of "(.+)", commit .+?, (\d{4}-\d\d-\d\d).*, .+:')
 
 
 def write_rows(folder, table, *rows):
@@ -33,6 +33,13 @@ def test_a_table_without_rows_keeps_its_rows_and_date(tmp_path):
     assert dates["logs"] == "2020-01-02"
     assert dates["soak"] != "2020-01-02"
     assert render_page(TEMPLATE, tmp_path / "empty", updated) == updated
+
+
+def test_a_kept_table_of_an_unknown_commit_says_so(tmp_path):
+    old = 'Results of "logs", 2020-01-02, 2 cores, Python 3.11.7:\n\n| fault | lines |\n| --- | --- |\n| reset | 12 |\n'
+    page = render_page(TEMPLATE, tmp_path, old)
+    assert 'Results of "logs", commit not recorded, 2020-01-02, 2 cores, Python 3.11.7:' in page
+    assert render_page(TEMPLATE, tmp_path, page) == page
 
 
 def test_the_page_has_the_text_of_its_template(tmp_path):

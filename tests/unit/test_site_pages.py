@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tools.docs import stage
+from tools.docs import page_metadata, search_index, stage
 
 OWN = "https://github.com/trainjob/trainjob/blob/main"
 NAMES = ["README.md", "docs/index.md", "docs/how-to/queues.md", "docs/images/page.png", "examples/airflow/queued.py"]
@@ -70,3 +72,55 @@ def test_links_out_of_docs_become_web_addresses():
         f"[example]({OWN}/examples/airflow/sweep.py), "
         "[all](https://github.com/trainjob/trainjob/tree/main/examples/airflow), [page](queues.md#a)\n"
     )
+
+
+@pytest.mark.parametrize(
+    "text, description",
+    [
+        ("# Cost\n\nSee what a training costs. More.\n", "See what a training costs."),
+        (
+            "# Queues\n\nShare [GPUs](a.md) between `teams`:\nwith Kueue. More.\n",
+            "Share GPUs between teams: with Kueue.",
+        ),
+        ("# A\n\n| a | b |\n|---|---|\n\n**Bold** text with a_name\n", "Bold text with a_name"),
+        ("# Only a heading\n", ""),
+    ],
+)
+def test_the_description_is_the_first_sentence(text, description):
+    assert page_metadata.describe(text) == description
+
+
+def test_an_index_page_lists_the_pages_of_its_section():
+    nav = [{"Home": "index.md"}, {"How-to guides": ["how-to/index.md", {"Train": [{"Sweeps": "how-to/sweeps.md"}]}]}]
+    navigation = page_metadata.read_navigation({"project": {"nav": nav}})
+    pages = page_metadata.index_pages(navigation, {"how-to/sweeps.md": "# Sweeps\n\nTry values. More."})
+    assert list(pages) == ["how-to/index.md"]
+    assert "## Train\n\n* [Sweeps](sweeps.md): Try values.\n" in pages["how-to/index.md"]
+
+
+def test_the_search_leaves_out_evidence_only():
+    assert "exclude: true" in page_metadata.front_matter("evidence/models.md", "# Models\n\nText.")
+    assert "exclude" not in page_metadata.front_matter("how-to/cost.md", "# Cost\n\nText.")
+
+
+def test_guides_come_before_objects_in_the_search_index(tmp_path, monkeypatch):
+    def section(location, title, level=2):
+        return {"location": location, "title": title, "level": level, "text": "<p>text</p>", "path": []}
+
+    items = [
+        section("reference/python/trainjob/#trainjob.CSV", "CSV <small>class</small>", 3),
+        section("reference/python/trainjob/#trainjob.CSV.x", "x <small><code>class-attribute</code></small>", 4),
+        section("explanation/decisions/0001/", "Decision"),
+        section("how-to/resume/", "Resume", 1),
+    ]
+    (tmp_path / "search.json").write_text(json.dumps({"items": items}))
+    monkeypatch.setattr("sys.argv", ["search_index.py", str(tmp_path)])
+    assert search_index.main() == 0
+    found = json.loads((tmp_path / "search.json").read_text())["items"]
+    assert [item["location"].partition("#")[0] for item in found] == [
+        "how-to/resume/",
+        "explanation/decisions/0001/",
+        "reference/python/trainjob/",
+    ]
+    assert "spot instances" in found[0]["path"][0]
+    assert (found[2]["title"], found[2]["text"]) == ("\u2060CSV <small>class</small>", "<p>CSV</p> <p>text</p>")

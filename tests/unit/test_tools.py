@@ -30,8 +30,8 @@ def test_each_feature_has_a_test_or_a_reason(tmp_path):
     cells = [(row, cell) for row in features._ROWS for cell in features._CELLS if (row, cell) not in features._REASONS]
     lines = [json.dumps({"row": row, "cell": cell, "test": "tests/a.py::test_it_runs[x]"}) for row, cell in cells]
     (tmp_path / "features.jsonl").write_text("\n".join(lines) + "\n")
-    page = features.render_page(tmp_path)
+    page = features.render_page(tmp_path, "")
     assert page.count("[it runs](../../tests/a.py)") == len(cells)
     (tmp_path / "features.jsonl").write_text("\n".join(lines[1:]) + "\n")
     with pytest.raises(SystemExit, match="cells without a test"):
-        features.render_page(tmp_path)
+        features.render_page(tmp_path, "")

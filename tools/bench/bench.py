@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
-from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,6 +26,7 @@ from tools.bench import (
     bench_waiting,
     bench_yaml,
 )
+from tools.evidence.measurement import UNRECORDED, describe_measurement
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PAGE, _RESULTS = _ROOT / "docs" / "evidence" / "benchmarks.md", _ROOT / ".cache" / "bench"
@@ -48,8 +46,8 @@ _PARTS = {
 _INTRODUCTION = """# Benchmarks
 
 Compare what waiting for jobs, reading their logs and submitting them cost with this project and with other clients.
-`make bench` writes this page: {date}, {machine} cores, Python {python}, Airflow {airflow}, Kubernetes provider
-{provider}."""
+`make bench` writes this page, with Airflow {airflow} and the Kubernetes provider {provider}. Each part names its
+measurement."""
 
 
 def _measure_parts(names, folder):
@@ -60,21 +58,27 @@ def _measure_parts(names, folder):
         if name in names:
             found = part.measure()
             print(name, json.dumps(found), file=sys.stderr, flush=True)
-            kept.write_text(json.dumps(found))
+            kept.write_text(json.dumps({"measured": describe_measurement(f"make bench: {name}"), "values": found}))
         if kept.exists():
-            yield part, json.loads(kept.read_text())
+            stored = json.loads(kept.read_text())
+            if not isinstance(stored, dict) or stored.keys() != {"measured", "values"}:  # of an earlier version
+                stored = {"measured": f"{UNRECORDED}, date not recorded", "values": stored}
+            yield part, stored["values"], stored["measured"]
+
+
+def _with_measurement(section, measured):
+    """Return a section with its measurement after its heading."""
+    heading, _, text = section.partition("\n")
+    return f"{heading}\n\nMeasured: {measured}.\n{text}"
 
 
 def _render_page(found):
     head = _INTRODUCTION.format(
-        date=date.today().isoformat(),  # noqa: DTZ011 - readers expect the local date
-        machine=os.cpu_count(),
-        python=platform.python_version(),
         airflow=version("apache-airflow"),
         provider=version("apache-airflow-providers-cncf-kubernetes"),
     )
-    sections = [part.section(values) for part, values in found]
-    goals = [goal for part, values in found for goal in part.goals(values)]
+    sections = [_with_measurement(part.section(values), measured) for part, values, measured in found]
+    goals = [goal for part, values, _ in found for goal in part.goals(values)]
     verdicts = [f"- {goal}: {'met' if met else '**missed**'}, {value}" for goal, met, value in goals]
     return "\n\n".join([head, *sections, "## Goals", "\n".join(verdicts)]) + "\n"
 

@@ -17,7 +17,11 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+
+from tools.docs import page_metadata
+from tools.evidence import measurement
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "https://github.com/trainjob/trainjob"
@@ -170,8 +174,22 @@ def check_pages(pages: dict[str, str], names: Iterable[str]) -> list[Problem]:
     return found
 
 
+def mermaid_script() -> Path:
+    """Return the path of the script that draws the diagrams in the reader's browser.
+
+    The package mermaidx 0.10.1 contains the file `dist/mermaid.min.js` of Mermaid 11.16.0, byte for byte. Its own
+    renderer is not used, because it cuts words off.
+    """
+    package = find_spec("mermaidx")
+    if package is None or package.origin is None:
+        raise SystemExit("mermaidx is not installed: create the environment again, with `make docs`")
+    return Path(package.origin).parent / "assets" / "mermaid.js"
+
+
 def main() -> int:
     """Check the pages and write the folder for the generator; return the exit status."""
+    import tomllib  # Python 3.11, which the site needs; the tests of this module run on 3.10, too
+
     folder = Path(sys.argv[1])
     names = list_files()
     pages = {
@@ -186,16 +204,27 @@ def main() -> int:
         return 1
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("zensical.toml"), folder)
+    configuration = Path(__file__).with_name("zensical.toml")
+    shutil.copy(configuration, folder)
     shutil.copytree(Path(__file__).with_name("theme"), folder / "theme")
+    shutil.copyfile(mermaid_script(), folder / "theme" / "assets" / "mermaid.min.js")
     for name in names:
         if name.startswith("docs/"):
             target = folder / "pages" / Path(name).relative_to("docs")
             target.parent.mkdir(parents=True, exist_ok=True)
             if name in pages:
-                target.write_text(with_web_addresses(name, pages[name]), "utf-8")
+                matter = page_metadata.front_matter(name.removeprefix("docs/"), pages[name])
+                text = with_web_addresses(name, pages[name])
+                if name.startswith("docs/evidence/"):
+                    heading, _, rest = text.partition("\n")
+                    text = f"{heading}\n\n{measurement.age_note(Path(name).name, pages[name])}{rest}"
+                target.write_text(matter + text, "utf-8")
             else:
                 shutil.copyfile(ROOT / name, target)
+    site_pages = {name.removeprefix("docs/"): text for name, text in pages.items() if name.startswith("docs/")}
+    navigation = page_metadata.read_navigation(tomllib.loads(configuration.read_text("utf-8")))
+    for name, text in page_metadata.index_pages(navigation, site_pages).items():
+        (folder / "pages" / name).write_text(text, "utf-8")
     return 0
 
 

@@ -5,15 +5,14 @@ Usage: airflow_cases.py DIR. A version of Airflow without rows in DIR keeps its 
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from datetime import date
 from pathlib import Path
 
 from tests.support.evidence import read_rows
 from tests.support.markdown import table as markdown_table
+from tools.evidence.measurement import UNRECORDED, describe_measurement
 
 _HERE = Path(__file__).resolve().parent
 _PAGE = _HERE.parents[1] / "docs" / "evidence" / "airflow.md"
@@ -30,13 +29,17 @@ def render_page(template: str, rows: Iterable[Mapping[str, object]], page: str) 
         rows: rows with the keys `airflow`, `case` and `result`; of equal cases, the last one counts.
         page: present text of the page.
     """
-    today = date.today().isoformat()  # noqa: DTZ011 - readers expect the local date
+    measurement = describe_measurement("make e2e-airflow")
     measured: Columns = {}
     for row in rows:
-        heading = f"Airflow {row['airflow']}, {today}, {os.cpu_count()} cores"
+        heading = f"Airflow {row['airflow']}, {measurement}"
         measured.setdefault(heading, {})[str(row["case"])] = str(row["result"])
     versions = {_get_version(heading) for heading in measured}
     kept = {heading: column for heading, column in _read_columns(page).items() if _get_version(heading) not in versions}
+    kept = {
+        re.sub(r"^(Airflow [\d.]+), (?=\d{4}-)", rf"\1, {UNRECORDED}, ", heading): column
+        for heading, column in kept.items()
+    }
     columns = dict(sorted({**kept, **measured}.items(), reverse=True))
     cases = list(dict.fromkeys(case for column in columns.values() for case in column))
     lines = [[case, *(column.get(case, _NOT_MEASURED) for column in columns.values())] for case in cases]

@@ -5,12 +5,12 @@ Usage: models.py DIR
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.support.evidence import read_rows
 from tests.support.markdown import table
+from tools.evidence.measurement import describe_measurement
 from trainjob.frameworks.trl.argument_table import TRL_VERSIONS
 
 _HERE = Path(__file__).resolve().parent
@@ -19,12 +19,12 @@ _PAGE = _ROOT / "docs" / "evidence" / "models.md"
 _STEPS = ("fetch", "SFT, all weights", "SFT, LoRA", "DPO, LoRA", "merge", "export", "load", "logits")
 
 
-def render_page(folder: Path, commit: str) -> str:
+def render_page(folder: Path, measured: str) -> str:
     """Return the text of the page.
 
     Args:
         folder: folder that was passed to `pytest --evidence`.
-        commit: the commit of the tests.
+        measured: commit, date, machine and command of the tests.
 
     Raises:
         SystemExit: the folder has no rows of the test.
@@ -42,7 +42,7 @@ def render_page(folder: Path, commit: str) -> str:
     text = (_HERE / "models.md").read_text(encoding="utf-8")
     return text.format(
         version=TRL_VERSIONS[-1],
-        commit=commit,
+        measured=measured,
         test=test,
         table=shown,
         merged=len(types["ok"]),
@@ -54,6 +54,4 @@ def render_page(folder: Path, commit: str) -> str:
 
 
 if __name__ == "__main__":
-    _command = ["git", "rev-parse", "--short", "HEAD"]
-    _commit = subprocess.run(_command, cwd=_ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    _PAGE.write_text(render_page(Path(sys.argv[1]), _commit), encoding="utf-8")
+    _PAGE.write_text(render_page(Path(sys.argv[1]), describe_measurement("make models")), encoding="utf-8")

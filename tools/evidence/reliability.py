@@ -6,16 +6,14 @@ tests can update their own tables, without a run of all tests.
 
 from __future__ import annotations
 
-import os
-import platform
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping
-from datetime import date
 from pathlib import Path
 
 from tests.support.evidence import read_rows
 from tests.support.markdown import table as markdown_table
+from tools.evidence.measurement import UNRECORDED, describe_measurement
 
 _HERE = Path(__file__).resolve().parent
 _PAGE = _HERE.parents[1] / "docs" / "evidence" / "reliability.md"
@@ -37,8 +35,8 @@ def render_page(template: str, folder: Path, page: str) -> str:
     """Return the text of the page.
 
     In the template, `{{table: columns}}` is replaced by the rows of `table`; a column is a name, or `name=heading`.
-    `{{table}}` is replaced by one row as a list of names and values. A sentence before each table states its name, the
-    date and the machine.
+    `{{table}}` is replaced by one row as a list of names and values. A sentence before each table states its name and
+    its measurement: commit, date, machine and command.
 
     Args:
         template: text of reliability.md.
@@ -51,9 +49,8 @@ def render_page(template: str, folder: Path, page: str) -> str:
         found = _combine_rows(read_rows(folder, table), _IDENTITY_COLUMNS.get(table, ()))
         if not found:
             present = re.search(rf"^Results of \"{table}\", .*\n\n(\|.*\n?)+", page, re.MULTILINE)
-            return present[0].rstrip("\n") if present else "Not measured."
-        today = date.today().isoformat()  # noqa: DTZ011 - readers expect the local date
-        measured = f'Results of "{table}", {today}, {os.cpu_count()} cores, Python {platform.python_version()}:\n\n'
+            return _with_commit(present[0]).rstrip("\n") if present else "Not measured."
+        measured = f'Results of "{table}", {describe_measurement("make reliability")}:\n\n'
         if columns:
             pairs = [column.partition("=") for column in columns.split(", ")]
             lines = [[_format_value(row.get(name, "")) for name, _, _ in pairs] for row in found]
@@ -61,6 +58,11 @@ def render_page(template: str, folder: Path, page: str) -> str:
         return measured + markdown_table(["", ""], [(name, _format_value(value)) for name, value in found[-1].items()])
 
     return _PLACEHOLDER.sub(fill, template)
+
+
+def _with_commit(kept: str) -> str:
+    """Return a kept table whose sentence says that its commit is not known, if it names none."""
+    return re.sub(r'^(Results of "[a-z ]+"), (?=\d{4}-)', rf"\1, {UNRECORDED}, ", kept)
 
 
 def _combine_rows(measured: Iterable[Row], identity: Collection[str]) -> list[Row]:

@@ -6,8 +6,7 @@
 * The first line of a docstring has at most 88 characters, except in tests.
 * No name, comment, message or page has a word of `retired_words.txt`.
 * A page does not begin with its kind ("This how-to ..."), and its sentences have fewer than 25 words. Tables, code and
-  the pages of results in `docs/evidence` may have longer ones. `page_problems.txt` lists the pages that still break one
-  of these two rules, with the number of places.
+  the pages of results in `docs/evidence` may have longer ones.
 
 Usage: python tools/language/check.py FILE_OR_FOLDER...
 """
@@ -99,15 +98,6 @@ _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d+\.) +")
 _SENTENCE = re.compile(r"\S.*?(?:(?<!\.\.)[.!?][)\"*_]*(?=\s|$)|\Z)", re.DOTALL)
 
 
-def read_known_problems(text: str) -> dict[str, int]:
-    """Return the number of problems that each listed page still has."""
-    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
-    return {page: int(number) for page, number in (line.split(": ") for line in lines)}
-
-
-KNOWN_PROBLEMS = read_known_problems((_HERE / "page_problems.txt").read_text(encoding="utf-8"))
-
-
 def sentences(page: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and the text of each sentence of a page.
 
@@ -154,15 +144,6 @@ def page_problems(page: str, *, has_results: bool = False) -> Iterator[tuple[int
             yield number, f"the sentence has {words} words, {MAX_WORDS} are allowed: {beginning} ..."
 
 
-def new_page_problems(path: Path, text: str) -> list[tuple[int, str]]:
-    """Return the problems of a page, unless they are as many as `page_problems.txt` has."""
-    found = list(page_problems(text, has_results=_RESULTS in path.as_posix()))
-    known = KNOWN_PROBLEMS.get(path.as_posix(), 0)
-    if len(found) < known:
-        return [(1, f"the page has {len(found)} problems, and {known} in tools/language/page_problems.txt: lower it")]
-    return found if len(found) > known else []
-
-
 def problems(path: Path) -> Iterator[str]:
     """Yield each problem of a file as `path:line: message`."""
     text = path.read_text(encoding="utf-8")
@@ -170,7 +151,7 @@ def problems(path: Path) -> Iterator[str]:
     if path.suffix == ".py":
         found += docstring_problems(text)
     if path.suffix == ".md":
-        found += new_page_problems(path, text)
+        found += page_problems(text, has_results=_RESULTS in path.as_posix())
     for number, message in sorted(found):
         yield f"{path}:{number}: {message}"
 

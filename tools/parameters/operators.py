@@ -28,7 +28,6 @@ _TYPES = {
     "texts": "Sequence[str]",
     "list": "Sequence[Any]",
     "mapping": "Mapping[str, Any]",
-    "object": "Any",
     "workspace": "Workspace | WorkspaceVolume | str",
 }
 # What differs from the field's description.
@@ -107,7 +106,7 @@ from trainjob_airflow.operators.step_bases import ExportOperator, FetchOperator,
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from trainjob.spec import WorkspaceVolume
+    from trainjob.spec import {types}
     from trainjob_airflow.operators.workspace import Workspace
 '''
 
@@ -115,9 +114,10 @@ if TYPE_CHECKING:
 def render_operators() -> str:
     """Return the module with the operators."""
     steps = ", ".join(sorted(each.step.__name__ for each in _OPERATORS.values()))
-    return "\n\n".join(
-        [_HEADER.format(steps=steps), *(_render_operator(name, each) for name, each in _OPERATORS.items())]
-    )
+    fields = [field for each in _OPERATORS.values() for field in _list_fields(each)]
+    types = {each.__name__ for field in fields if field.kind in ("object", "workspace") for each in field.classes}
+    header = _HEADER.format(steps=steps, types=", ".join(sorted(types)))
+    return "\n\n".join([header, *(_render_operator(name, each) for name, each in _OPERATORS.items())])
 
 
 def list_arguments(step: type[Any]) -> list[str]:
@@ -159,10 +159,20 @@ def _get_argument(field: Field) -> str:
 
 
 def _render_parameter(field: Field) -> str:
-    kind = _TYPES[field.kind]
+    kind = _get_type(field)
     if field.required:
         return f"{_get_argument(field)}: {kind}"
-    return f"{_get_argument(field)}: {kind if kind == 'Any' else f'{kind} | None'} = None"
+    return f"{_get_argument(field)}: {kind} | None = None"
+
+
+def _get_type(field: Field) -> str:
+    """Return the type of an argument.
+
+    A dict can replace each object, and a text too, because it may be a template.
+    """
+    if field.kind == "object":
+        return " | ".join([*(each.__name__ for each in field.classes), "Mapping[str, Any]", "str"])
+    return _TYPES[field.kind]
 
 
 def _render_docstring(fields: list[Field]) -> str:

@@ -21,6 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from tests.support.polling import wait_until
 from tests.support.pseudo_terminal import PseudoTerminal
+from tools.evidence.measurement import describe_measurement
 from tools.sessions.screen import render
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +38,8 @@ HEAD = """# Terminal sessions
 See what the demo and the command `trainjob` print in a terminal. `make sessions` records it. An Airflow DAG
 initializes, fine-tunes and exports a tiny model on a laptop cluster, while a user runs commands in other terminals.
 Times, ages, IDs and random names are replaced.
+
+Recorded: {measurement}.
 """
 MIGRATE = (
     ("Convert a PyTorchJob", ["migrate", "convert", str(OLD_JOB)]),
@@ -150,7 +153,10 @@ def record_demo() -> str:
 
 def main() -> None:
     page = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
-    page.write_text(HEAD + record_demo() + record_migrate(), encoding="utf-8")
+    page.write_text(
+        HEAD.format(measurement=describe_measurement("make sessions")) + record_demo() + record_migrate(),
+        encoding="utf-8",
+    )
 
 
 if __name__ == "__main__":

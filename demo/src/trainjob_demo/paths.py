@@ -82,7 +82,7 @@ def exclusive_lock(folder: Path, engine: str) -> Iterator[None]:
         except BlockingIOError:
             raise DemoError(
                 f"another process is already running in this folder: it holds the lock {display_path(lock)}",
-                hint="wait until it has ended, or name another folder: --state DIR",
+                hint="wait until it has ended, or start the command `trainjob` with another folder: --state DIR",
             ) from None
         except OSError as error:
             raise DemoError(f"the folder cannot be used: {error}", hint="name another folder: --state DIR") from None

@@ -130,8 +130,9 @@ def test_preference_tuning_of_an_adapter_with_trl(examples, evidence):
 
 
 @pytest.mark.llamafactory
-def test_preference_tuning_after_an_adapter_with_llamafactory(examples):
+def test_preference_tuning_after_an_adapter_with_llamafactory(examples, evidence):
     check_preference_tuning(examples, "llamafactory_preferences", "merged")
+    evidence("features", row="LLaMA-Factory", cell="Airflow example")
 
 
 def check_preference_tuning(examples, dag, first_export):
@@ -144,12 +145,13 @@ def check_preference_tuning(examples, dag, first_export):
     assert export["digest"] != first["digest"]
 
 
-def test_a_fine_tuning_is_tracked(examples):
+def test_a_fine_tuning_is_tracked(examples, evidence):
     with MLflowServer() as server:
         done = examples.run("tracked", mlflow=server.url)
         assert done["state"] == "success", examples.read_log()[-6000:]
         [run] = server.list_runs("tracked")
         check_tracked_example(server, run)
+    evidence("features", row="MLflow", cell="Airflow example")
     [tune] = done["returned"]["fine_tune"]
     assert tune["tracking_url"].endswith(f"/runs/{run['info']['run_id']}")
 

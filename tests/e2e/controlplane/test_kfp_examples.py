@@ -118,8 +118,9 @@ def test_preference_tuning_of_an_adapter_with_trl(laptop, finished_jobs, evidenc
 
 
 @pytest.mark.llamafactory
-def test_preference_tuning_after_an_adapter_with_llamafactory(laptop, finished_jobs):
+def test_preference_tuning_after_an_adapter_with_llamafactory(laptop, finished_jobs, evidence):
     check_preference_tuning(laptop, finished_jobs, "llamafactory_preferences")
+    evidence("features", row="LLaMA-Factory", cell="KFP example")
 
 
 def check_preference_tuning(laptop, finished_jobs, pipeline):
@@ -131,11 +132,12 @@ def check_preference_tuning(laptop, finished_jobs, pipeline):
 
 
 @pytest.mark.usefixtures("torchrun_lock")
-def test_a_fine_tuning_is_tracked(laptop, finished_jobs):
+def test_a_fine_tuning_is_tracked(laptop, finished_jobs, evidence):
     with MLflowServer() as server:
         log = run_pipeline(laptop, "tracked", f"mlflow={server.url}")
         [run] = server.list_runs("tracked")
         check_tracked_example(server, run)
+    evidence("features", row="MLflow", cell="KFP example")
     assert (
         f"tracking: run {server.url}/#/experiments/{run['info']['experiment_id']}/runs/{run['info']['run_id']}" in log
     )

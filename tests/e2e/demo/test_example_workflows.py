@@ -14,20 +14,26 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("torchrun_lock")
 # tests/e2e/demo/test_demo.py runs tickets_llm and trl_sft. tiny_llama has what several examples share.
 NOT_RUN = {
     "gang": "needs a runtime of manifests/runtimes",
+    "mpi_on_nodes": "needs an MPI that the laptop cluster does not have",
     "object_store": "needs an object store",
+    "runtimes": "needs a runtime of manifests/runtimes",
     "registered": "needs a model registry",
     "tracked": "needs an MLflow server",
     "unsloth_sft": "needs an image with Unsloth and a GPU",
 }
 # Environments of the laptop cluster beside `initializer` and `trl`.
 ENVIRONMENT_OF = {
-    **dict.fromkeys(("boosted_trees", "jax_on_nodes", "mpi_on_nodes", "runtimes"), "runtimes"),
+    **dict.fromkeys(("boosted_trees", "jax_on_nodes"), "runtimes"),
     "llamafactory_preferences": "llamafactory",
 }
 # DAGs that export no model to their workspace. kfp.local deletes the workspace of a pipeline with its run.
 WITHOUT_EXPORT = {
-    *("boosted_trees", "container", "distributed_function", "housekeeping", "jax_on_nodes", "mpi_on_nodes", "queued"),
-    "runtimes",
+    "boosted_trees",
+    "container",
+    "distributed_function",
+    "housekeeping",
+    "jax_on_nodes",
+    "queued",
 }
 EXAMPLES = [
     pytest.param(engine, path.stem, id=f"{engine}-{path.stem}")

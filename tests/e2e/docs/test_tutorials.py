@@ -60,7 +60,7 @@ def test_a_new_user_trains_every_night(newcomer):
     added = [
         "until airflow dags list-runs every_night --state success | grep first; do sleep 2; done",
         f"test $(trainjob list --json | grep -c '{COMPLETE}') = 6  # three steps of two runs",
-        "kill -INT $!; wait $!",
+        "pkill -INT -P $!; wait $!",  # the program is a child of the session's shell
     ]
     added = [PageCommand(EVERY_NIGHT, 0, text, ()) for text in added]
     run_page(newcomer, folder, newcomer.temporary / "outputs", [*steps[:clean_up], *added, *steps[clean_up:]])

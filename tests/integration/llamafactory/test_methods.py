@@ -35,7 +35,7 @@ def judged_answers(workspace):
 
 @pytest.mark.parametrize("method", METHOD_FIELDS)
 @pytest.mark.usefixtures("judged_answers")
-def test_a_method_trains_to_the_last_step(run_training, workspace, method):
+def test_a_method_trains_to_the_last_step(run_training, workspace, method, evidence):
     fields = {"dataset_path": DATASETS[method]} if method in DATASETS else {}
     outcome, lines = run_training("run", tiny_config(method, max_steps=STEPS), **fields)
     outcome.raise_for_failure()
@@ -46,6 +46,7 @@ def test_a_method_trains_to_the_last_step(run_training, workspace, method):
     assert all(math.isfinite(value) for value in record["metrics"].values())
     assert (workspace / "output" / "run" / "model.safetensors").is_file()
     assert [line for line in lines if line.startswith("llamafactory: the image contains llamafactory 0.9.5, ")]
+    evidence("features", row="LLaMA-Factory", cell="real run")
 
 
 @pytest.mark.parametrize("method", ["sft", "dpo"])

@@ -153,6 +153,12 @@ def test_a_failure_names_environment_command_output_and_advice(write_lock, refus
     assert list_environments() == []
 
 
+@pytest.mark.parametrize("report", [print, None], ids=["captured", "terminal"])
+def test_a_missing_wheel_of_this_project_is_named(write_lock, report):
+    with pytest.raises(EnvironmentNotCreated, match=r"set UV_FIND_LINKS to a folder with wheels of addon==0\.1\.0"):
+        create_environment(write_lock(TINY, packages=("addon==0.1.0",)), report=report)
+
+
 def test_a_failure_of_a_stock_environment_names_the_option_that_replaces_it(refusing_url, monkeypatch):
     monkeypatch.setenv("UV_DEFAULT_INDEX", refusing_url)
     with pytest.raises(EnvironmentNotCreated, match="--environment initializer=DIR"):

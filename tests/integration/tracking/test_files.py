@@ -45,7 +45,7 @@ def test_an_attempt_without_steps_hides_no_values(tmp_path):
 
 
 @pytest.mark.slow
-def test_weights_and_biases_offline(tmp_path):
+def test_weights_and_biases_offline(tmp_path, evidence):
     """Each attempt writes a file, and `wandb sync` joins those of the same run."""
     run = wandb_run(mode="offline", folder=str(tmp_path / "workspace"))
     env = {"HOME": str(tmp_path)}
@@ -65,6 +65,7 @@ def test_weights_and_biases_offline(tmp_path):
     rows = [[(row["step"], row["loss"], row["lr"]) for row in each["history"]] for each in attempts]
     assert rows == [[(1, 1.0, 0.1), (2, 1.0, 0.1)], [(2, 0.5, 0.1), (3, 0.5, 0.1)]]
     assert [each["exit_code"] for each in attempts] == [3, 0]
+    evidence("features", row="Weights & Biases", cell="real run")
 
 
 @pytest.mark.slow

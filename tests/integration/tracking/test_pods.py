@@ -86,7 +86,7 @@ def run_killed(cluster, api, job, key, is_recorded):
     Path(job.workspace.node_path, "go-on").touch()
 
 
-def test_a_pod_that_is_killed_and_a_later_attempt_are_one_run(cluster, core_api, mlflow, unique, tmp_path):
+def test_a_pod_that_is_killed_and_a_later_attempt_are_one_run(cluster, core_api, mlflow, unique, tmp_path, evidence):
     """SIGKILL of process 1 also ends the training and the recorder; the next attempt continues the run."""
     tracking = MLflow(tracking_uri=mlflow.url, experiment=unique, parameters={"rate": 0.5, "$(HOME)": "$(HOME)"})
     job, key = tracked_job(SOURCE, tracking, tmp_path), RunKey("test", "dag", "tune", unique)
@@ -102,6 +102,7 @@ def test_a_pod_that_is_killed_and_a_later_attempt_are_one_run(cluster, core_api,
     wait(cluster, reference, listener=Listener(on_log=lambda line: lines.append(line.text))).raise_for_failure()
     [run] = mlflow.list_runs(unique)
     assert (run["info"]["run_id"], run["info"]["status"]) == (killed["info"]["run_id"], "FINISHED")
+    evidence("features", row="MLflow", cell="real run")
     assert read_losses() == [[(1, 1.0), (2, 1.0), (3, 0.5), (3, 1.0), (4, 0.5)]]
     tags = {each["key"]: each["value"] for each in run["data"]["tags"] if each["key"].startswith("trainjob.")}
     assert tags.pop("trainjob.tracked_run")
@@ -121,7 +122,7 @@ def test_a_pod_that_is_killed_and_a_later_attempt_are_one_run(cluster, core_api,
 
 
 @pytest.mark.slow
-def test_event_files_of_a_killed_pod_and_a_later_attempt(cluster, core_api, unique, tmp_path):
+def test_event_files_of_a_killed_pod_and_a_later_attempt(cluster, core_api, unique, tmp_path, evidence):
     job, key = tracked_job(SOURCE, TensorBoard(), tmp_path), RunKey("test", "a/dag", "tune", unique)
 
     def find_folder():
@@ -134,6 +135,7 @@ def test_event_files_of_a_killed_pod_and_a_later_attempt(cluster, core_api, uniq
     run_killed(cluster, core_api, job, key, is_recorded)
     wait(cluster, submit(cluster, job, key)).raise_for_failure()
     assert read_event_files(find_folder())["scalars"]["loss"] == [[1, 1.0], [2, 1.0], [3, 0.5], [4, 0.5]]
+    evidence("features", row="TensorBoard", cell="real run")
 
 
 @pytest.mark.slow

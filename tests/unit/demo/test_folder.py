@@ -21,8 +21,9 @@ def test_the_folder_is_in_the_cache_directory(monkeypatch, tmp_path):
 
 def test_a_second_demo_of_an_engine_is_refused(tmp_path):
     with exclusive_lock(tmp_path, "kfp"):
-        with pytest.raises(DemoError, match="already running in this folder: it holds the lock"):
+        with pytest.raises(DemoError, match="already running in this folder: it holds the lock") as error:
             exclusive_lock(tmp_path, "kfp").__enter__()
+        assert "start the command `trainjob` with another folder" in error.value.hint  # make has no such option
         with exclusive_lock(tmp_path, "airflow"):
             pass
     with exclusive_lock(tmp_path, "kfp"):

@@ -38,7 +38,7 @@ EXIT_CODES: Mapping[ExitCode, str] = {
     ExitCode.INVALID_REQUEST: "the input is invalid, or the cluster rejects it",
     ExitCode.JOB_FAILED: "the TrainJob failed",
     ExitCode.STILL_RUNNING: "the wait timed out, and the TrainJob may still run",
-    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C, 141 by SIGPIPE, 143 by SIGTERM",
 }
 
 JSON = typer.Option("--json", help="Print JSON instead of text.", show_default=False)

@@ -109,7 +109,8 @@ class TensorBoard(_Tracking):
         return normal
 
 
-_CLASSES: Mapping[str, type[_Tracking]] = {"mlflow": MLflow, "wandb": WandB, "tensorboard": TensorBoard}
+TRACKERS: Mapping[str, type[_Tracking]] = {"mlflow": MLflow, "wandb": WandB, "tensorboard": TensorBoard}
+"""The class of each tracker, by its `backend`."""
 
 
 def _to_tracking(value: Any) -> Any:
@@ -123,9 +124,9 @@ def _to_tracking(value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise invalid_field("", value, "give MLflow(...), WandB(...) or TensorBoard(...)")
     backend = value.get("backend")
-    if not isinstance(backend, str) or backend not in _CLASSES:
-        raise invalid_field("backend", backend, f"it must be one of {', '.join(_CLASSES)}")
-    return _CLASSES[backend].from_object(value)
+    if not isinstance(backend, str) or backend not in TRACKERS:
+        raise invalid_field("backend", backend, f"it must be one of {', '.join(TRACKERS)}")
+    return TRACKERS[backend].from_object(value)
 
 
 # Without `InstanceOf` pydantic would try each class of the union with the attributes of the chosen one.

@@ -92,7 +92,7 @@ class WorkspaceVolume(Spec):
             raise invalid_field(
                 "node_path",
                 self.node_path,
-                f"the workspace is the PersistentVolumeClaim {self.claim} already: give claim or node_path",
+                f"the workspace is already the PVC {self.claim}: give only one of claim and node_path",
             )
         return self
 

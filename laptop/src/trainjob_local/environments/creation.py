@@ -109,6 +109,9 @@ def _hint(lock: EnvironmentLock, reason: str) -> str:
         advice = "free disk space, or set XDG_CACHE_HOME to a folder on another disk"
     elif "`uv venv" in reason:
         advice = f"install Python {lock.min_python} or newer"
+    elif any(package in reason for package in lock.packages):  # the index has just answered for the locked packages
+        names = " and ".join(lock.packages)
+        advice = f"set UV_FIND_LINKS to a folder with wheels of {names}, if the package index does not have them"
     elif "`uv" in reason:
         advice = "check the connection to the package index; UV_DEFAULT_INDEX or PIP_INDEX_URL selects another index"
     else:
