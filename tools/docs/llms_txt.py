@@ -8,7 +8,7 @@ from typing import Any
 from tools.docs.page_metadata import Entry, describe, read_navigation
 
 _OPTIONAL = ("Design decisions", "Evidence")
-"""Parts of the navigation that a reader with little room may leave out; llmstxt.org gives this section its name."""
+"""Parts of the navigation that a short context may leave out; llmstxt.org calls this section Optional."""
 
 
 def render(configuration: Mapping[str, Any], pages: Mapping[str, str]) -> str:
