@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +91,13 @@ def test_a_refusal_is_retried_if_the_request_worked_before(error_class, worked_b
         retry(refuse, clock=lambda: clock.now, sleep=clock.sleep)
     assert clock.sleeps == ([20.0] * 3 if worked_before else [])  # for 60 s, as Retry-After says
     assert error.retryable == (worked_before or error_class is Unauthorized)
+
+
+def test_code_that_sets_the_seed_neither_repeats_the_jitter_nor_is_disturbed_by_it():
+    delays = []
+    for _ in range(2):
+        random.seed(0)
+        before = random.getstate()
+        delays.append(Backoff().next())
+        assert random.getstate() == before
+    assert delays[0] != delays[1]

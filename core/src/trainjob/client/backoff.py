@@ -15,6 +15,9 @@ from trainjob.errors import ClusterError, CredentialPluginFailed, Unauthorized, 
 
 T = TypeVar("T")
 
+JITTER = random.SystemRandom()
+"""Random numbers that no `random.seed` of a training's or DAG's code repeats, and that differ in forked processes."""
+
 
 @dataclass
 class Backoff:
@@ -29,7 +32,7 @@ class Backoff:
 
     initial_delay: float = 0.2
     max_delay: float = 30.0
-    jitter: Callable[[], float] = field(default=random.random, repr=False)
+    jitter: Callable[[], float] = field(default=JITTER.random, repr=False)
     _failures: int = 0
 
     def next(self, error: Exception | None = None) -> float:

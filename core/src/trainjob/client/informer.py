@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -34,7 +33,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client.api_errors import not_kubernetes_response
-from trainjob.client.backoff import InformerTimings
+from trainjob.client.backoff import JITTER, InformerTimings
 from trainjob.client.object_cache import EventHandler, ObjectCache, ObjectEvent, OnEvent, OnMissing
 from trainjob.client.resources import Resource, get_resource_version, list_pages
 from trainjob.client.watch_stream import parse_event, read_lines
@@ -268,7 +267,7 @@ class SharedInformer:
         """Return the seconds until the next list, which an outage brings forward."""
         now, outage = time.monotonic(), self._timings.outage
         if self._has_failed and now - (self._synced_at or now) > outage:
-            self._relist_at = now + outage * random.uniform(1.0, 2.0)  # noqa: S311 - jitter
+            self._relist_at = now + outage * JITTER.uniform(1.0, 2.0)
         return max(1, math.ceil(self._relist_at - now))
 
     def _raise_if_permanent(self, error: ClusterError) -> None:
@@ -326,7 +325,7 @@ class SharedInformer:
             self._relists += self._cache.listed
             self._cache.finish_list(listed_uids)
         self._resource_version, self._synced_at = version, time.monotonic()
-        interval = self._timings.relist_interval * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
+        interval = self._timings.relist_interval * JITTER.uniform(0.5, 1.5)
         self._relist_at = self._synced_at + interval
 
     def _watch(self) -> None:

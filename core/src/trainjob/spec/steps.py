@@ -431,10 +431,8 @@ class ExportModel(BaseStep):
         is_path, address = self.destination.startswith("/"), self.destination.partition("://")[2]
         is_refused = bool(self.workspace.node_path) if is_path else "/" not in address.strip("/")
         if isinstance(self.registry, MLflowRegistry) and is_refused:
-            rule = (
-                "MLflow accepts no path of a node and no bucket alone: export to a PersistentVolumeClaim or a folder "
-            )
-            raise invalid_field("destination", self.destination, f"{rule}in the bucket")
+            rule = "MLflow accepts no path of a node and no bucket alone: export to a PVC or a folder in the bucket"
+            raise invalid_field("destination", self.destination, rule)
         return self
 
     @field_validator("output_path")
