@@ -61,7 +61,8 @@ def _selected_backends(config):
 
 def _start_targets(config):
     """Start the selected back ends, and return their targets; if one cannot run, the reason."""
-    stack, targets = contextlib.ExitStack(), {}
+    stack = contextlib.ExitStack()
+    targets: dict[str, Target | str] = {}
     config.add_cleanup(stack.close)
     if config.getoption("collectonly"):
         return targets

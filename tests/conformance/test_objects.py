@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_names_in_use(client, namespace, kind):
 
 
 INVALID_METADATA = 'metadata.{}: Invalid value: "{}": {}'
-METADATA = [
+METADATA: list[tuple[dict[str, Any] | None, str]] = [
     ({}, "metadata.name: Required value: name or generateName is required"),
     ({"name": "Bad_Name"}, INVALID_METADATA.format("name", "Bad_Name", SUBDOMAIN)),
     ({"name": "a" * 254}, INVALID_METADATA.format("name", "a" * 254, "must be no more than 253 characters")),

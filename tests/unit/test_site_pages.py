@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tools.docs import page_metadata, search_index, stage
+from tools.docs import llms_txt, page_metadata, search_index, stage
 
 OWN = "https://github.com/trainjob/trainjob/blob/main"
 NAMES = ["README.md", "docs/index.md", "docs/how-to/queues.md", "docs/images/page.png", "examples/airflow/queued.py"]
@@ -96,6 +96,42 @@ def test_an_index_page_lists_the_pages_of_its_section():
     pages = page_metadata.index_pages(navigation, {"how-to/sweeps.md": "# Sweeps\n\nTry values. More."})
     assert list(pages) == ["how-to/index.md"]
     assert "## Train\n\n* [Sweeps](sweeps.md): Try values.\n" in pages["how-to/index.md"]
+
+
+def test_llms_txt_lists_every_page_with_its_first_sentence():
+    nav = [
+        {"Home": "index.md"},
+        {
+            "Explanation": [
+                "explanation/index.md",
+                {"Security": "explanation/security.md"},
+                {"Design decisions": [{"1: A": "a.md"}]},
+            ]
+        },
+        {"Evidence": [{"Models": "evidence/models.md"}]},
+    ]
+    project = {"site_name": "trainjob", "site_description": "Jobs", "site_url": "https://x.io/t/", "nav": nav}
+    text = "# Page\n\nSee [what](a.md) runs. More."
+    pages = dict.fromkeys(("index.md", "explanation/security.md", "a.md", "evidence/models.md"), text)
+    assert llms_txt.render({"project": project}, pages).split("\n") == [
+        "# trainjob",
+        "",
+        "> Jobs",
+        "",
+        "## Start",
+        "",
+        "- [Home](https://x.io/t/): See what runs.",
+        "",
+        "## Explanation",
+        "",
+        "- [Security](https://x.io/t/explanation/security/): See what runs.",
+        "",
+        "## Optional",
+        "",
+        "- [1: A](https://x.io/t/a/): See what runs.",
+        "- [Models](https://x.io/t/evidence/models/): See what runs.",
+        "",
+    ]
 
 
 def test_the_search_leaves_out_evidence_only():

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tools.docs import page_metadata
+from tools.docs import llms_txt, page_metadata
 from tools.evidence import measurement
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -222,7 +222,9 @@ def main() -> int:
             else:
                 shutil.copyfile(ROOT / name, target)
     site_pages = {name.removeprefix("docs/"): text for name, text in pages.items() if name.startswith("docs/")}
-    navigation = page_metadata.read_navigation(tomllib.loads(configuration.read_text("utf-8")))
+    settings = tomllib.loads(configuration.read_text("utf-8"))
+    (folder / "pages" / "llms.txt").write_text(llms_txt.render(settings, site_pages), "utf-8")
+    navigation = page_metadata.read_navigation(settings)
     for name, text in page_metadata.index_pages(navigation, site_pages).items():
         (folder / "pages" / name).write_text(text, "utf-8")
     return 0

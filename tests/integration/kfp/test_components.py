@@ -139,7 +139,10 @@ def test_the_component_metadata_is_valid(component):
     assert list(metadata) == ["name", "stability", "dependencies", "tags", "lastVerified", "ci"]
     assert metadata["name"] == component.python_func.__name__ == folder.name
     assert metadata["stability"] in ("experimental", "alpha", "beta", "stable")
-    assert metadata["dependencies"]["kubeflow"][0]["name"] == "Pipelines"
+    dependencies = metadata["dependencies"]["kubeflow"]
+    assert [dependency["name"] for dependency in dependencies] == ["Pipelines", "Trainer"]
+    # The check of kubeflow/pipelines-components wants three numbers.
+    assert all(re.fullmatch(r">=\d+\.\d+\.\d+", dependency["version"]) for dependency in dependencies)
 
 
 def test_the_module_imports_only_standard_library_kfp_and_this_package(component):
