@@ -33,14 +33,16 @@ pytestmark = pytest.mark.timeout(3600)
 
 @pytest.fixture
 def newcomer(tmp_path):
-    """Return a user without wheels, who leaves no process, and no files but caches."""
+    """Return a user who has no wheels."""
     no_wheels = tmp_path / "no wheels"
     no_wheels.mkdir()
     with create_newcomer(no_wheels) as newcomer:
         yield newcomer
-        wait_until(lambda: not find_processes(newcomer.mark, newcomer.home))
-        left = {path.name for path in newcomer.home.iterdir()}
-        assert left <= {".cache", ".local"}
+
+
+def check_that_only_caches_are_left(newcomer: Newcomer) -> None:
+    wait_until(lambda: not find_processes(newcomer.mark, newcomer.home))
+    assert {path.name for path in newcomer.home.iterdir()} <= {".cache", ".local"}
 
 
 def test_a_new_user_follows_both_laptop_tutorials(newcomer):
@@ -48,6 +50,7 @@ def test_a_new_user_follows_both_laptop_tutorials(newcomer):
     for number, (page, folder) in enumerate(TUTORIALS.items()):
         run_page(newcomer, newcomer.home / folder, scratch / str(number), page_steps(page))
     check_scores(read_outputs(scratch / "0"))
+    check_that_only_caches_are_left(newcomer)
 
 
 def test_a_new_user_trains_every_night(newcomer):
@@ -64,6 +67,7 @@ def test_a_new_user_trains_every_night(newcomer):
     ]
     added = [PageCommand(EVERY_NIGHT, 0, text, ()) for text in added]
     run_page(newcomer, folder, newcomer.temporary / "outputs", [*steps[:clean_up], *added, *steps[clean_up:]])
+    check_that_only_caches_are_left(newcomer)
 
 
 def run_page(newcomer: Newcomer, folder: Path, outputs: Path, steps: Sequence[CodeBlock | PageCommand]) -> None:
