@@ -50,9 +50,7 @@ def main() -> int:
     with HubServer(folder / "hub") as hub:
         deadline = begin + given.minutes * 60
         sizes = TINY if given.tiny else SMALL
-        session = Session(
-            folder, hub.url, folder / "hub", given.device, sizes, results["ratio"], deadline, memory
-        )
+        session = Session(folder, hub.url, folder / "hub", given.device, sizes, results["ratio"], deadline, memory)
         session.workspace.mkdir(exist_ok=True)
         try:
             for name in CASES:
@@ -77,7 +75,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="folder for gpu.md and results.json; by default the repository's own")
     parser.add_argument("--keep", help="folder for models and logs, which stay there; by default a temporary one")
     parser.add_argument("--commit", default="", help="commit of this checkout, if it has no .git")
-    parser.add_argument("--minutes", type=float, default=8.5, help="time for all cases; later ones fail")
+    parser.add_argument("--minutes", type=float, default=8.0, help="time for all cases; later ones fail")
     given = parser.parse_args()
     if not given.out and (given.device == "cpu" or given.tiny):
         parser.error("--device cpu and --tiny need --out: the repository's page has results of a GPU only")
@@ -120,12 +118,12 @@ def _describe_card(card: Any) -> dict[str, str]:
 def _describe_software(given: argparse.Namespace) -> dict[str, str]:
     versions = {title: _get_version(name) or "not installed" for title, name in _PACKAGES.items()}
     today = date.today().isoformat()  # noqa: DTZ011 - readers expect the local date
-    described = {"commit": given.commit or _find_commit(), "date": today, "command": _describe_command()}
+    options = [f"--device {given.device}", *(["--tiny"] if given.tiny else [])]
+    command = (
+        "`make gpu`" if given.device == "cuda" and not given.tiny else f"`python -m tools.gpu {' '.join(options)}`"
+    )
+    described = {"commit": given.commit or _find_commit(), "date": today, "command": command}
     return {"Python": platform.python_version(), **versions, **described}
-
-
-def _describe_command() -> str:
-    return "`make gpu`" if len(sys.argv) == 1 else f"`python -m tools.gpu {' '.join(sys.argv[1:])}`"
 
 
 def _find_commit() -> str:

@@ -16,11 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from tools.gpu.pods import Container, MemoryLog, Pod, TimeOver, read_container, read_metrics
-from trainjob import ExportModel, FineTune, InitializeDataset, InitializeModel, TRLConfig, TRLLoraConfig, WorkspaceVolume
+from trainjob import (
+    ExportModel,
+    FineTune,
+    InitializeDataset,
+    InitializeModel,
+    TRLConfig,
+    TRLLoraConfig,
+    WorkspaceVolume,
+)
 
 _HERE = Path(__file__).resolve().parent
 _RUN = "gpu-evidence"
 _BF16_TOLERANCE = 0.1  # relative difference of logits, as in trainjob.frameworks.fine_tuning.merging
+_TRAINED = "trained"  # folder of the exported model of SFT, below the workspace
+_FP32 = {"dtype": "float32"}  # in bf16, a weight would not take the small steps of DPO and GRPO
 _EQUAL_ANSWERS = 0.693  # loss of DPO if the model prefers neither answer: ln 2
 
 
@@ -43,7 +53,7 @@ class Sizes:
         short: steps of DPO, LoRA and QLoRA.
         online: steps of GRPO.
         saved: steps between two checkpoints; the trainings that are interrupted have three times as many.
-        learning_rate: learning rate of SFT.
+        rates: learning rates of SFT, of LoRA and of DPO.
     """
 
     max_length: int
@@ -52,11 +62,11 @@ class Sizes:
     short: int
     online: int
     saved: int
-    learning_rate: float
+    rates: tuple[float, float, float]
 
 
-SMALL = Sizes(max_length=1024, batch=16, steps=200, short=60, online=10, saved=20, learning_rate=3e-4)
-TINY = Sizes(max_length=128, batch=8, steps=60, short=20, online=3, saved=15, learning_rate=3e-3)
+SMALL = Sizes(max_length=1024, batch=16, steps=200, short=40, online=10, saved=20, rates=(3e-4, 2e-4, 2e-5))
+TINY = Sizes(max_length=64, batch=4, steps=30, short=12, online=2, saved=8, rates=(3e-3, 1e-2, 1e-3))
 
 
 @dataclass
@@ -120,10 +130,10 @@ class Session:
         return pod.read_lines()
 
     def remaining(self) -> float:
-        """Return the seconds that a process may take."""
-        return max(1.0, self.deadline - time.monotonic())
+        """Return the seconds that a process may take: half of what is left."""
+        return max(1.0, (self.deadline - time.monotonic()) / 2)
 
-    def ask(self, action: str, **arguments: str) -> dict[str, Any]:
+    def check_model(self, action: str, **arguments: str) -> dict[str, Any]:
         """Return an answer of the process that checks models.
 
         Raises:
@@ -171,6 +181,8 @@ def run_case(session: Session, name: str) -> dict[str, Any]:
         row["result"] = f"**failed**: {failure}"
     except Exception as error:  # noqa: BLE001 - it is a result
         row["result"] = f"**failed**: {type(error).__name__}: {error}"
+    # No path of this machine, and no long output of a library.
+    row["result"] = row["result"].replace(str(session.folder), "")[:300]
     row["seconds"] = round(time.monotonic() - begin, 1)
     if session.memory:
         row["memory"] = session.memory.find_most(values)
@@ -197,11 +209,11 @@ def fetch(session: Session) -> str:
 
 
 def train_all_weights(session: Session) -> str:
-    """Train all weights with SFT."""
+    """Run SFT of all weights."""
     step = _sft(session, "sft", max_steps=session.sizes.steps, save_strategy="no")
     lines = session.run(step, "sft")
     measured = _check_training(session, "sft", lines, session.sizes.steps)
-    types = session.ask("read_types", file=f"{session.workspace}/output/sft/model.safetensors")["types"]
+    types = session.check_model("read_types", file=f"{session.workspace}/output/sft/model.safetensors")["types"]
     check(types == ["BF16"], f"the types of the saved weights are {types}")
     if session.memory:
         used, weights = session.memory.find_most(0), session.workspace / "model/model.safetensors"
@@ -212,7 +224,7 @@ def train_all_weights(session: Session) -> str:
 
 
 def train_with_bare_script(session: Session) -> str:
-    """Train with TRL's own script and the same arguments."""
+    """Run TRL's own script with the same arguments."""
     step = _sft(session, "bare", max_steps=session.sizes.steps, save_strategy="no")
     words, environment = read_container(step, session.workspace, _RUN)
     arguments = words[words.index("sft", words.index("--output")) + 2 :]
@@ -233,12 +245,12 @@ def train_with_bare_script(session: Session) -> str:
 
 
 def train_lora(session: Session) -> str:
-    """Train an adapter, and merge it."""
+    """Run LoRA, and merge the adapter."""
     return _train_lora(session, "lora")
 
 
 def train_qlora(session: Session) -> str:
-    """Train an adapter of a model in 4 bits, and merge it into the model in 16 bits."""
+    """Run LoRA of a model in 4 bits, and merge the adapter into the model in 16 bits."""
     if session.device == "cpu":
         raise NotRun("it needs a GPU")
     if importlib.util.find_spec("bitsandbytes") is None:
@@ -248,10 +260,10 @@ def train_qlora(session: Session) -> str:
 
 def _train_lora(session: Session, name: str, **options: Any) -> str:
     lora = TRLLoraConfig(lora_rank=16, lora_alpha=32, lora_dropout=0.0, target_modules=("all-linear",), **options)
-    rate = session.sizes.learning_rate
-    step = _sft(session, name, max_steps=session.sizes.short, peft_config=lora, learning_rate=rate)
-    lines = session.run(step, name)
-    measured = _check_training(session, name, lines, session.sizes.short)
+    steps, rate = session.sizes.short, session.sizes.rates[1]
+    config = _configure(session, "sft", max_steps=steps, learning_rate=rate, peft_config=lora)
+    lines = session.run(_step(session, name, config, dataset_path="chats", model_path=_TRAINED), name)
+    measured = _check_training(session, name, lines, steps)
     merged = [line.partition("; ")[2] for line in lines if "contains the merged model" in line]
     check(len(merged) == 1, "the log does not say that the adapter is merged")
     check("logits differ by" in merged[0], f"the merge did not compare logits: {merged[0]}")
@@ -259,9 +271,11 @@ def _train_lora(session: Session, name: str, **options: Any) -> str:
 
 
 def check_merge(session: Session) -> str:
-    """Compare the merged model of LoRA with base model and adapter, independently of the program."""
+    """Compare the merged model with base model and adapter, again after the program."""
     output = f"{session.workspace}/output/lora"
-    found = session.ask("compare", base=f"{session.workspace}/model", adapter=output, merged=f"{output}/merged")
+    found = session.check_model(
+        "compare", base=f"{session.workspace}/{_TRAINED}", adapter=output, merged=f"{output}/merged"
+    )
     text = f"relative difference {found['merged']:.1e}; of the base model {found['base']:.1e}"
     check(found["merged"] <= _BF16_TOLERANCE, text)
     check(found["base"] > _BF16_TOLERANCE, f"the adapter has no effect: {text}")
@@ -269,10 +283,10 @@ def check_merge(session: Session) -> str:
 
 
 def train_dpo(session: Session) -> str:
-    """Train with preferences."""
+    """Run DPO."""
     steps = session.sizes.short
-    config = _configure(session, "dpo", max_steps=steps, learning_rate=session.sizes.learning_rate / 30)
-    lines = session.run(_step(session, "dpo", config, dataset_path="pairs", model_path="output/sft"), "dpo")
+    config = _configure(session, "dpo", max_steps=steps, learning_rate=session.sizes.rates[2], arguments=_FP32)
+    lines = session.run(_step(session, "dpo", config, dataset_path="pairs", model_path=_TRAINED), "dpo")
     _check_record(session, "dpo", steps)
     losses = _read_values(lines, "loss")
     check(losses[-1] < _EQUAL_ANSWERS, f"the last loss is {losses[-1]:.3f}")
@@ -280,7 +294,7 @@ def train_dpo(session: Session) -> str:
 
 
 def train_grpo(session: Session) -> str:
-    """Train with a reward function."""
+    """Run GRPO with a reward function."""
     steps = session.sizes.online
     config = _configure(
         session,
@@ -289,16 +303,18 @@ def train_grpo(session: Session) -> str:
         learning_rate=1e-5,
         columns={"prompt": "input"},
         reward_functions=(share_of_letters,),
-        arguments={"num_generations": 8, "max_completion_length": 32},
+        arguments={"num_generations": 4, "max_completion_length": 32, **_FP32},
     )
-    lines = session.run(_step(session, "grpo", config, dataset_path="data", model_path="output/sft"), "grpo")
+    lines = session.run(_step(session, "grpo", config, dataset_path="data", model_path=_TRAINED), "grpo")
     _check_record(session, "grpo", steps)
     rewards, spread = _read_values(lines, "reward"), _read_values(lines, "reward_std")
     check(all(0 <= reward <= 1 for reward in rewards), f"the rewards are {rewards}")
     check(max(spread) > 0, "all answers have the same reward")
-    weights = [session.workspace / "output" / name / "model.safetensors" for name in ("sft", "grpo")]
-    check(not filecmp.cmp(*weights, shallow=False), "the weights did not change")
-    return f"mean reward {rewards[0]:.2f} to {rewards[-1]:.2f}; standard deviation up to {max(spread):.2f}"
+    folders = [str(session.workspace / name) for name in (_TRAINED, "output/grpo")]
+    changed = session.check_model("count_changes", one=folders[0], other=folders[1])["changed"]
+    check(changed > 0, "the weights did not change")
+    trend = f"mean reward {rewards[0]:.2f} to {rewards[-1]:.2f}, standard deviation up to {max(spread):.2f}"
+    return f"{trend}; {changed} tensors changed"
 
 
 def resume_after_sigkill(session: Session) -> str:
@@ -327,23 +343,32 @@ def resume_after_sigterm(session: Session) -> str:
     return _check_resumption(session, step, "sigterm", step_number, last)
 
 
-def export(session: Session) -> str:
-    """Export the merged model."""
-    step = ExportModel(
-        workspace=session.volume(), destination="/workspace/export", output_path="lora", any_run=True
-    )
-    session.run(step, "export")
-    merged, exported = session.workspace / "output/lora/merged", session.workspace / "export"
-    names = [path.name for path in merged.glob("*.safetensors")]
-    check(bool(names), f"{merged} has no weights")
-    check(filecmp.cmpfiles(merged, exported, names, shallow=False)[0] == names, "the exported weights differ")
+def export_trained(session: Session) -> str:
+    """Export the model of SFT, from which the next trainings start."""
+    return _export(session, "sft", "", _TRAINED)
+
+
+def export_merged(session: Session) -> str:
+    """Export the merged model of LoRA."""
+    return _export(session, "lora", "merged", "export")
+
+
+def _export(session: Session, name: str, below: str, folder: str) -> str:
+    destination, volume = f"/workspace/{folder}", session.volume()
+    step = ExportModel(workspace=volume, destination=destination, output_path=name, any_run=True)
+    session.run(step, f"export-{name}")
+    trained, exported = session.workspace / "output" / name / below, session.workspace / folder
+    names = [path.name for path in trained.glob("*.safetensors")]
+    check(bool(names), f"{trained} has no weights")
+    check(filecmp.cmpfiles(trained, exported, names, shallow=False)[0] == names, "the exported weights differ")
     return f"{sum(path.is_file() for path in exported.rglob('*'))} files"
 
 
 def generate(session: Session) -> str:
     """Load the exported folder, and generate a text."""
     found, expected = (
-        session.ask("generate", folder=str(session.workspace / name)) for name in ("export", "output/lora/merged")
+        session.check_model("generate", folder=str(session.workspace / name))
+        for name in ("export", "output/lora/merged")
     )
     check(found["tokens"] > 0, "no token was generated")
     check(found["text"] == expected["text"], f"{found['text']!r} is not {expected['text']!r}")
@@ -355,20 +380,21 @@ CASES: Mapping[str, Callable[[Session], str]] = {
     "fetch": fetch,
     "sft": train_all_weights,
     "bare": train_with_bare_script,
+    "export": export_trained,
     "lora": train_lora,
     "merge": check_merge,
     "qlora": train_qlora,
+    "export-lora": export_merged,
+    "generate": generate,
     "dpo": train_dpo,
     "grpo": train_grpo,
     "sigkill": resume_after_sigkill,
     "sigterm": resume_after_sigterm,
-    "export": export,
-    "generate": generate,
 }
 
 
 def _configure(session: Session, method: str, **fields: Any) -> TRLConfig:
-    """Return a configuration in bf16, which keeps the weights in bf16, too."""
+    """Return a configuration in bf16, which also has the weights in bf16 by default."""
     arguments = {"logging_steps": 1, "dtype": "bfloat16", **fields.pop("arguments", {})}
     given = {"precision": "bf16", "batch_size": session.sizes.batch, "seed": 7, "save_strategy": "no", **fields}
     return TRLConfig(method=method, arguments=arguments, **given)
@@ -380,7 +406,7 @@ def _step(session: Session, name: str, config: TRLConfig, **fields: Any) -> Fine
 
 def _sft(session: Session, name: str, **fields: Any) -> FineTune:
     sizes = session.sizes
-    given = {"learning_rate": sizes.learning_rate, "max_length": sizes.max_length, **fields}
+    given = {"learning_rate": sizes.rates[0], "max_length": sizes.max_length, **fields}
     return _step(session, name, _configure(session, "sft", **given), dataset_path="texts")
 
 
@@ -411,7 +437,7 @@ def _check_resumption(session: Session, step: FineTune, name: str, saved: int, l
     first = int(_read_values(lines, "step")[0])
     check(first == saved + 1, f"the first step of the next attempt is {first}")
     _check_record(session, name, 3 * session.sizes.saved)
-    found = session.ask("load", folder=str(session.workspace / "output" / name))
+    found = session.check_model("load", folder=str(session.workspace / "output" / name))
     check(found["finite"] and found["device"] == session.device, f"the trained model: {found}")
     losses = _read_values(lines, "loss")
     return f"ended at step {last}; continued from step {saved} to {3 * session.sizes.saved}, loss {losses[-1]:.2f}"

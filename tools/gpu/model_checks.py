@@ -21,7 +21,10 @@ _PROMPT = "The router does not work."
 
 
 def compare(base: str, adapter: str, merged: str) -> dict[str, Any]:
-    """Return the relative differences of logits: merged model and base model, from base model with adapter."""
+    """Return how much the logits differ from those of base model and adapter.
+
+    The values are the root mean squares of the differences of merged model and base model, relative to the logits'.
+    """
     expected = _compute_logits(PeftModel.from_pretrained(_load(base), adapter), base)
     found, unadapted = (_compute_logits(_load(folder), base) for folder in (merged, base))
     scale = expected.square().mean().sqrt()
@@ -49,8 +52,14 @@ def read_types(file: str) -> dict[str, Any]:
         return {"types": sorted({weights.get_slice(name).get_dtype() for name in weights.keys()})}  # noqa: SIM118
 
 
-def _load(folder: str) -> Any:
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+def count_changes(one: str, other: str) -> dict[str, Any]:
+    """Return the number of tensors that differ between two models."""
+    before, after = (_load(folder, torch.float32).state_dict() for folder in (one, other))
+    return {"changed": sum(not torch.equal(before[name], after[name]) for name in before)}
+
+
+def _load(folder: str, dtype: torch.dtype = torch.bfloat16) -> Any:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
@@ -62,7 +71,7 @@ def _compute_logits(model: Any, tokenizer: str) -> Any:
 
 def main() -> None:
     """Answer requests until the standard input ends."""
-    actions = {each.__name__: each for each in (compare, load, generate, read_types)}
+    actions = {each.__name__: each for each in (compare, load, generate, read_types, count_changes)}
     for line in sys.stdin:
         request = json.loads(line)
         try:
@@ -70,6 +79,8 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 - it is a result
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"}
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # the next training's memory is measured
         print(json.dumps(answer), flush=True)
 
 

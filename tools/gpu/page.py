@@ -22,23 +22,20 @@ CASES: Mapping[str, tuple[str, str]] = {
     "fetch": ("fetch of model and dataset", "each file has the bytes of the hub's"),
     "sft": ("SFT of all weights", "the loss falls to less than 0.8 of its first value; the saved weights are BF16"),
     "bare": ("TRL's own script", "the program reaches at least {ratio:g} of its tokens per second"),
-    "lora": ("LoRA", "the loss falls; the adapter is merged"),
-    "merge": ("merged model of LoRA", "its logits differ by at most 0.1 from base model and adapter, those of the base "
-    "model by more"),  # fmt: skip
-    "qlora": ("QLoRA", "the loss falls; the adapter is merged"),
+    "export": ("export of SFT's model", "the exported weights are the trained ones"),
+    "lora": ("LoRA", "the loss falls as that of SFT; the adapter is merged"),
+    "merge": ("merged model of LoRA", "its logits differ by at most 0.1 from base model and adapter"),
+    "qlora": ("QLoRA", "the same as of LoRA"),
+    "export-lora": ("export of LoRA's model", "the exported weights are the merged ones"),
+    "generate": ("load and generate", "the exported model generates the same text as the merged one"),
     "dpo": ("DPO", "the loss falls below that of equal answers, 0.693"),
     "grpo": ("GRPO", "the rewards are those of the function and differ within a group; the weights change"),
-    "sigkill": ("resume after SIGKILL", "the next attempt begins at the last complete checkpoint; its model loads"),
-    "sigterm": ("resume after SIGTERM", "the first attempt saves its last step, the next one continues; its model "
-    "loads"),  # fmt: skip
-    "export": ("export of LoRA's model", "the exported weights are the merged ones"),
-    "generate": ("load and generate", "transformers loads the exported folder, and generates the merged model's text"),
+    "sigkill": ("resume after SIGKILL", "the next attempt begins after the last complete checkpoint; its model loads"),
+    "sigterm": ("resume after SIGTERM", "the first attempt saves its last step, and the next one continues; it loads"),
 }
 """Name of each case: its title and what is checked, in the order of the run."""
-NEVER_RUN = (
-    "**These cases were never run on a GPU**, because this project has no machine with one. A test runs them with a tiny "
-    "model on a CPU."
-)
+NEVER_RUN = """**These cases were never run on a GPU.** A test runs them with a tiny model on a CPU
+([test](../../tests/integration/trl/test_gpu_program.py))."""
 _ENVIRONMENT = (
     *("card", "driver", "memory of the card", "Python", "torch", "transformers", "TRL", "peft", "bitsandbytes"),
     *("model", "commit", "date", "command", "duration"),

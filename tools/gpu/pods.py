@@ -29,7 +29,10 @@ class TimeOver(Exception):
 
 
 def read_container(step: Any, workspace: Path, run: str) -> Container:
-    """Return command and environment of a step's container, with a folder in the place of `/workspace`."""
+    """Return command and environment of a step's container.
+
+    `/workspace` is replaced by the folder `workspace`.
+    """
     job = to_trainjob(step, run)
     assert isinstance(job, TrainJob) and isinstance(job.trainer, CustomTrainerContainer)
     command, *words = [*(job.trainer.command or ()), *(job.trainer.args or ())]
@@ -61,9 +64,11 @@ class Pod:
         command, variables = container
         hidden = {"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {}
         mark = f"{os.getpid()}-{log.name}"
-        environment = {**os.environ, **hidden, **variables, _MARK: mark}
+        # Without this checkout, so that the program has only what its command contains.
+        path = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if not _is_of_checkout(each)]
+        environment = {**os.environ, **hidden, **variables, _MARK: mark, "PYTHONPATH": os.pathsep.join(path)}
         with log.open("wb") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=log.parent)
         return cls(process, log, mark, time.monotonic())
 
     @property
@@ -129,6 +134,10 @@ class Pod:
             except OSError:
                 continue
         return found
+
+
+def _is_of_checkout(folder: str) -> bool:
+    return any((Path(folder) / name).is_dir() for name in ("tools", "trainjob", "trainjob_local"))
 
 
 def read_metrics(lines: Sequence[str]) -> list[Mapping[str, float]]:
