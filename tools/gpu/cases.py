@@ -65,7 +65,7 @@ class Sizes:
     rates: tuple[float, float, float]
 
 
-SMALL = Sizes(max_length=1024, batch=16, steps=200, short=40, online=10, saved=20, rates=(3e-4, 2e-4, 2e-5))
+SMALL = Sizes(max_length=1024, batch=16, steps=200, short=60, online=10, saved=20, rates=(3e-4, 5e-4, 2e-5))
 TINY = Sizes(max_length=64, batch=4, steps=30, short=12, online=2, saved=8, rates=(3e-3, 1e-2, 1e-3))
 
 
@@ -227,8 +227,7 @@ def train_with_bare_script(session: Session) -> str:
     """Run TRL's own script with the same arguments."""
     step = _sft(session, "bare", max_steps=session.sizes.steps, save_strategy="no")
     words, environment = read_container(step, session.workspace, _RUN)
-    arguments = words[words.index("sft", words.index("--output")) + 2 :]
-    assert words[words.index("--output") + 2 :][-len(arguments) :] == arguments
+    arguments = words[words.index("sft", words.index("--output")) + 1 :]  # what follows the method
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "-m", "trl.scripts.sft", *arguments),
         f"--model_name_or_path={session.workspace}/model",
@@ -278,7 +277,7 @@ def check_merge(session: Session) -> str:
     )
     text = f"relative difference {found['merged']:.1e}; of the base model {found['base']:.1e}"
     check(found["merged"] <= _BF16_TOLERANCE, text)
-    check(found["base"] > _BF16_TOLERANCE, f"the adapter has no effect: {text}")
+    check(found["base"] > 3 * found["merged"], f"the adapter has too little effect: {text}")
     return text
 
 
@@ -437,8 +436,8 @@ def _check_resumption(session: Session, step: FineTune, name: str, saved: int, l
     first = int(_read_values(lines, "step")[0])
     check(first == saved + 1, f"the first step of the next attempt is {first}")
     _check_record(session, name, 3 * session.sizes.saved)
-    found = session.check_model("load", folder=str(session.workspace / "output" / name))
-    check(found["finite"] and found["device"] == session.device, f"the trained model: {found}")
+    loaded = session.check_model("load", folder=str(session.workspace / "output" / name))
+    check(loaded == {"finite": True, "device": session.device}, f"the trained model: {loaded}")
     losses = _read_values(lines, "loss")
     return f"ended at step {last}; continued from step {saved} to {3 * session.sizes.saved}, loss {losses[-1]:.2f}"
 

@@ -20,6 +20,7 @@ from trainjob.spec.volumes import WORKSPACE
 
 _MARK = "GPU_EVIDENCE_POD"  # environment variable by which all processes of a pod are found
 _POLL_SECONDS = 0.02
+_ERROR = re.compile(r"\b(\w+Error|\w+: failed): \S.*")  # of Python, and of a program that runs in pods
 Container = tuple[list[str], dict[str, str]]
 """Command and environment of a container."""
 
@@ -120,9 +121,10 @@ class Pod:
         self.process.wait()
 
     def describe_end(self) -> str:
-        """Return the last line of the log."""
+        """Return the first error in the log, or its last line."""
         lines = [line for line in self.read_lines() if line.strip()]
-        return lines[-1][:300] if lines else "it printed nothing"
+        errors = [found[0] for line in lines if (found := _ERROR.search(line))]
+        return next(iter([*errors, *lines[-1:]]), "it printed nothing")[:250]
 
     def _find_processes(self) -> list[int]:
         # torchrun starts each process in a session of its own (torch 2.13), so that the pod has no common group.
