@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainjob.job_variables import JOB_VARIABLE, NAME_VARIABLE, POD_VARIABLE
 from trainjob.manifest.steps import to_trainjob
 from trainjob.spec import CustomTrainerContainer, TrainJob
 from trainjob.spec.volumes import WORKSPACE
@@ -67,7 +68,9 @@ class Pod:
         mark = f"{os.getpid()}-{log.name}"
         # Without this checkout, so that the program has only what its command contains.
         path = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if not _is_of_checkout(each)]
-        environment = {**os.environ, **hidden, **variables, _MARK: mark, "PYTHONPATH": os.pathsep.join(path)}
+        # Each pod is of another TrainJob, as attempts of a step are: the next one need not wait for a killed one.
+        names = dict.fromkeys((NAME_VARIABLE, JOB_VARIABLE, POD_VARIABLE, _MARK), mark)
+        environment = {**os.environ, **hidden, **variables, **names, "PYTHONPATH": os.pathsep.join(path)}
         with log.open("wb") as file:
             process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, cwd=log.parent)
         return cls(process, log, mark, time.monotonic())
