@@ -15,7 +15,7 @@ LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp pipelines docs check test test-core test-airflow test-kfp coverage airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp
+.PHONY: help demo demo-kfp pipelines docs check test test-core test-airflow test-kfp coverage airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp gpu gpu-wheels
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -141,6 +141,19 @@ models: $(call ENVIRONMENTS,$(LAPTOP) trl) ## write docs/evidence/models.md: tin
 	rm -rf .cache/models-evidence
 	$(call IN,core)/pytest tests/integration/trl/test_families.py tests/integration/trl/test_text_architectures.py --evidence .cache/models-evidence
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/models.py .cache/models-evidence
+
+# For a machine with one GPU and no network: PYTHON has torch, and the wheels are copied there beside the checkout.
+GPU_WHEELS := .cache/gpu-wheels
+GPU_PYTHON ?= 3.12
+GPU_HAS ?= numpy pandas pyarrow
+GPU_ARGUMENTS ?=
+gpu: ## run trainings, resumptions, a merge and an export on one NVIDIA GPU, and write docs/evidence/gpu.md; needs no network, and a PYTHON with torch
+	$(if $(wildcard $(GPU_WHEELS)/*.whl),"$(PYTHON)" -m pip install -q --no-index --no-deps --upgrade --target .cache/gpu-packages $(GPU_WHEELS)/*.whl)
+	PYTHONPATH=$(CURDIR)/.cache/gpu-packages:$(CURDIR):$(CURDIR)/core/src:$(CURDIR)/laptop/src "$(PYTHON)" -m tools.gpu $(GPU_ARGUMENTS)
+
+gpu-wheels: $(call ENVIRONMENTS,core) ## download the wheels for make gpu on a machine without network into .cache/gpu-wheels; GPU_PYTHON=3.12 is its Python, GPU_HAS the packages that it has besides torch
+	rm -rf $(GPU_WHEELS)
+	PYTHONPATH=. $(call IN,core)/python tools/gpu/wheels.py "$(PYTHON)" $(GPU_PYTHON) $(GPU_WHEELS) $(GPU_HAS)
 
 EVIDENCE := $(CURDIR)/.cache/reliability
 reliability: $(call ENVIRONMENTS,$(LAPTOP)) ## run all tests and a soak test, and write docs/evidence/reliability.md and docs/evidence/features.md from their results; takes two hours

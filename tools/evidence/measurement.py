@@ -23,6 +23,7 @@ MEASURED = {
     "benchmarks.md": _ALL,
     "conformance.md": ("core/src", "laptop/src", "tests/conformance"),
     "features.md": _ALL,
+    "gpu.md": ("core/src/trainjob/frameworks", "core/src/trainjob/programs"),
     "models.md": (
         "core/src/trainjob/frameworks/trl",
         "core/src/trainjob/frameworks/transformers",
@@ -35,6 +36,9 @@ MEASURED = {
 
 WITHOUT_MEASUREMENT = {"migration.md": "tests/unit/migrate compares it with the code of the same commit"}
 """Pages that need no measurement, and why."""
+
+NEVER_RUN = "were never run"
+"""Text of a page without results."""
 
 _RECORD = re.compile(
     r"(?:commit `(?P<commit>[0-9a-f]{7,40})`|commit not recorded), (?P<date>\d{4}-\d\d-\d\d|date not recorded)"
