@@ -16,7 +16,8 @@ PASSED = [{"case": name, "result": "passed", "measured": "1 | 2", "seconds": 3.4
 
 
 def results(*rows):
-    return {"environment": {"card": "NVIDIA X", "commit": "abcdef0", "date": "2026-11-29"}, "ratio": 0.9, "rows": [*rows]}
+    environment = {"card": "NVIDIA X", "commit": "abcdef0", "date": "2026-11-29"}
+    return {"environment": environment, "ratio": 0.9, "rows": [*rows]}
 
 
 def test_the_page_has_the_recorded_results():
