@@ -84,7 +84,6 @@ def run_standalone_airflow(
         print(_format_addresses(port, password, dags, shell), flush=True)
         waits: list[Future[Any]] = [threads.submit(cluster.wait_ended)]
         waits += [threads.submit(process.wait) for process in processes.values()]
-        stack.callback(cluster.stop)
         ended, _ = wait(waits, return_when=FIRST_COMPLETED)
         for one in ended:
             one.result()

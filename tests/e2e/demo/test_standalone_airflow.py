@@ -21,7 +21,7 @@ from tests.e2e.demo.demo_processes import find_processes
 from tests.e2e.demo.test_demo import ENVIRONMENTS, ROOT, TRAINJOB
 from tests.support.polling import wait_until
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("torchrun_lock")]
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.usefixtures("torchrun_lock")]
 
 
 @pytest.fixture
@@ -35,7 +35,11 @@ def mark(monkeypatch):
 def dags(tmp_path):
     folder = tmp_path / "my dags"
     folder.mkdir()
-    shutil.copy(ROOT / "examples" / "airflow" / "trl_sft.py", folder)
+    source = ROOT / "examples" / "airflow" / "trl_sft.py"
+    shutil.copy(source, folder)
+    (folder / "long_sft.py").write_text(
+        source.read_text().replace("trl_sft", "long_sft").replace("epochs=4", "epochs=60")
+    )
     return folder
 
 
@@ -79,6 +83,22 @@ class Started:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def wait_for_run(self, dag, run):
+        deadline = time.monotonic() + 600
+        while (state := self.request("GET", f"/api/v2/dags/{dag}/dagRuns/{run}")["state"]) not in ("success", "failed"):
+            assert time.monotonic() < deadline, state
+            time.sleep(1.0)
+        return state
+
+    def trainjob(self, *arguments):
+        return self.run_in_shell(shlex.join([TRAINJOB, *arguments]))
+
+    def find_training(self, run):
+        """Return the TrainJob of a run's task `fine_tune`; None if there is none yet."""
+        jobs = json.loads(self.trainjob("list", "--json"))
+        keys = {"task": "fine_tune", "run": run}
+        return next((job for job in jobs if keys.items() <= job["run_key"].items()), None)
+
     def stop(self):
         os.kill(self.process.pid, signal.SIGINT)
         _, errors = self.process.communicate(timeout=120)
@@ -89,13 +109,8 @@ def test_a_dag_runs_in_the_ui_and_a_second_start_has_its_run(dags, tmp_path, mar
     state = tmp_path / "state of airflow"
     airflow = Started(dags, state, "--demo-hub")
     airflow.run_in_shell("airflow dags unpause trl_sft; airflow dags trigger trl_sft --run-id first")
-    run = "/api/v2/dags/trl_sft/dagRuns/first"
-    deadline = time.monotonic() + 400
-    while (found := airflow.request("GET", run)["state"]) not in ("success", "failed"):
-        assert time.monotonic() < deadline, found
-        time.sleep(1.0)
-    assert found == "success"
-    jobs = json.loads(airflow.run_in_shell(f"{shlex.quote(TRAINJOB)} list --json"))
+    assert airflow.wait_for_run("trl_sft", "first") == "success"
+    jobs = json.loads(airflow.trainjob("list", "--json"))
     assert sorted(job["phase"] for job in jobs) == ["Complete"] * 4
     assert stat_mode(state / "airflow" / "simple_auth_manager_passwords.json.generated") == 0o600
     listening = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=True).stdout
@@ -110,10 +125,29 @@ def test_a_dag_runs_in_the_ui_and_a_second_start_has_its_run(dags, tmp_path, mar
 
     again = Started(dags, state, "--demo-hub")
     assert again.password == airflow.password
-    assert again.request("GET", run)["state"] == "success"
-    assert len(json.loads(again.run_in_shell(f"{shlex.quote(TRAINJOB)} list --json"))) == 4
+    assert again.request("GET", "/api/v2/dags/trl_sft/dagRuns/first")["state"] == "success"
+    assert len(json.loads(again.trainjob("list", "--json"))) == 4
     assert again.stop() == (0, "")
     wait_until(lambda: not find_processes(mark, state))
+
+
+def test_a_training_continues_after_the_next_start(dags, tmp_path, mark):
+    state = tmp_path / "state"
+    airflow = Started(dags, state, "--demo-hub")
+    airflow.run_in_shell("airflow dags unpause long_sft; airflow dags trigger long_sft --run-id killed")
+    wait_until(
+        lambda: (job := airflow.find_training("killed")) and "loss" in airflow.trainjob("logs", job["name"]), 300
+    )
+    training = airflow.find_training("killed")
+    assert training["phase"] == "Running"
+    assert airflow.stop() == (0, "")
+    wait_until(lambda: not find_processes(mark, state))
+
+    again = Started(dags, state, "--demo-hub")
+    assert again.wait_for_run("long_sft", "killed") == "success"
+    finished = again.find_training("killed")
+    assert (finished["uid"], finished["phase"]) == (training["uid"], "Complete")
+    assert again.stop() == (0, "")
 
 
 def stat_mode(path):
