@@ -183,6 +183,15 @@ def test_a_fraction_is_held_out_the_same_in_each_run(prepare, dataset):
     assert sorted([*train, *held_out], key=lambda row: row["number"]) == ROWS
 
 
+def test_files_of_another_format_are_reported(prepare, dataset):
+    """`datasets` 5.0.1 reads the format of most files."""
+    files = {f"data/train-{number}.csv": to_csv(ROWS[number : number + 1]) for number in (0, 1)}
+    done = prepare({**files, "data/more.jsonl": to_lines(ROWS[2:3]), "LICENSE": b"mine"}, "--split", "train")
+    read_receipt(done)
+    assert read_rows(dataset) == ROWS[:2]
+    assert "fetch: not read, because datasets reads one format of a dataset: data/more.jsonl\n" in done.stdout
+
+
 def test_a_subset_is_a_configuration_of_the_readme(prepare, dataset):
     files = {"README.md": README.encode(), "socratic/train.jsonl": to_lines(ROWS[:3])}
     files |= {f"main/{name}": data for name, data in SPLITS.items()}

@@ -90,6 +90,8 @@ def _load_rows(root: Path, request: Preparation, report: Callable[[str], None]) 
     """Return the `Dataset` of each file to write."""
     _import_datasets(report)
     reader = RowReader.open(root / SOURCE_FOLDER, request.subset, root / WORK_FOLDER)
+    if reader.unread:
+        report(f"fetch: not read, because datasets reads one format of a dataset: {', '.join(reader.unread)}")
     notations = {"split": reader.choose_split("split", request.split)}
     if request.eval_split:
         notations["eval_split"] = reader.choose_split("eval_split", request.eval_split)

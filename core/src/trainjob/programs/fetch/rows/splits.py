@@ -16,6 +16,7 @@ __all__ = ["RowReader", "hold_out", "list_split_names", "rename_columns", "selec
 
 _SAVED = ("state.json", "dataset_dict.json")  # files that save_to_disk writes
 _SEED = 42
+_ROW_FILES = (".arrow", ".csv", ".json", ".jsonl", ".ndjson", ".parquet", ".tsv")
 
 
 def list_split_names(notation: str) -> list[str]:
@@ -31,11 +32,13 @@ class RowReader:
         loader: name of the loader in `datasets`, such as `csv`; empty for a dataset that `save_to_disk` wrote.
         splits: names of the splits, in the order of the dataset.
         read: function that returns the rows of a split as a `Dataset`.
+        unread: files of other formats beside those of the splits, because `datasets` reads one format of a dataset.
     """
 
     loader: str
     splits: Sequence[str]
     read: Callable[[str], Any]
+    unread: Sequence[str] = ()
 
     @classmethod
     def open(cls, folder: Path, subset: str, cache: Path) -> RowReader:
@@ -82,7 +85,8 @@ class RowReader:
                     **options,
                 )
 
-        return cls(loader, list(patterns), read)
+        files = [Path(file).resolve() for found in (builder.config.data_files or {}).values() for file in found]
+        return cls(loader, list(patterns), read, _list_unread(folder, files))
 
     def choose_split(self, field: str, notation: str) -> str:
         """Return the rows to read: the given ones, or `train`, or the only split.
@@ -167,6 +171,12 @@ def rename_columns(rows: Any, columns: Mapping[str, str]) -> Any:
             ]
         )
     return rows.rename_columns({theirs: ours for ours, theirs in columns.items()})
+
+
+def _list_unread(folder: Path, read: Sequence[Path]) -> Sequence[str]:
+    beside = (path for parent in {file.parent for file in read} for path in parent.iterdir())
+    unread = {path for path in beside if path.suffix.lower() in _ROW_FILES} - {*read}
+    return sorted(path.relative_to(folder).as_posix() for path in unread)
 
 
 def _choose_subset(folder: Path, subset: str) -> str | None:
