@@ -68,12 +68,21 @@ class Age:
 
 def describe_measurement(command: str) -> str:
     """Return commit, date, machine and command of a measurement that ends now, for a page."""
-    commit = _git("rev-parse", "--short=10", "HEAD")
-    known = f"commit `{commit}`" if commit else UNRECORDED
+    commit = find_commit()
     changed = " with changes" if commit and _git("status", "--porcelain", "--untracked-files=no", "--", *_ALL) else ""
     today = date.today().isoformat()  # noqa: DTZ011 - readers expect the local date
     machine = f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}"
-    return f"{known}, {today}{changed}, {machine}, `{command}`"
+    return f"{describe_commit(commit)}, {today}{changed}, {machine}, `{command}`"
+
+
+def find_commit() -> str:
+    """Return the commit of this checkout; empty if it has no history."""
+    return _git("rev-parse", "--short=10", "HEAD")
+
+
+def describe_commit(commit: str) -> str:
+    """Return the text that names a commit on a page; the commit may be empty."""
+    return f"commit `{commit}`" if commit else UNRECORDED
 
 
 def read_ages(page: str, text: str) -> Iterator[Age]:

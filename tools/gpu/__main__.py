@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tools.evidence.measurement import find_commit
 from tools.gpu.cases import SMALL, TINY, Session, run_case
 from tools.gpu.page import CASES, PAGE, RESULTS, count_failures, write_page
 from tools.gpu.pods import MemoryLog
@@ -122,16 +123,8 @@ def _describe_software(given: argparse.Namespace) -> dict[str, str]:
     command = (
         "`make gpu`" if given.device == "cuda" and not given.tiny else f"`python -m tools.gpu {' '.join(options)}`"
     )
-    described = {"commit": given.commit or _find_commit(), "date": today, "command": command}
+    described = {"commit": given.commit or find_commit(), "date": today, "command": command}
     return {"Python": platform.python_version(), **versions, **described}
-
-
-def _find_commit() -> str:
-    try:
-        command = ["git", "rev-parse", "--short", "HEAD"]
-        return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "not known"
 
 
 def _get_version(name: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.markdown import table
+from tools.evidence.measurement import describe_commit
 
 _HERE = Path(__file__).resolve().parent
 PAGE = _HERE.parents[1] / "docs" / "evidence" / "gpu.md"
@@ -68,7 +69,7 @@ def _render_summary(results: Mapping[str, Any]) -> str:
     failures, shown = count_failures(results), results["environment"]
     verdict = f"**{failures} of {len(CASES)} cases failed.**" if failures else "All cases that were run passed."
     lines = [[name, shown[name]] for name in _ENVIRONMENT if name in shown]
-    measured = f"commit `{shown['commit']}`, {shown['date']}"
+    measured = f"{describe_commit(shown['commit'])}, {shown['date']}"
     return f"{verdict} Measured: {measured}.\n\n{table(['Environment', 'Value'], lines)}"
 
 

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +18,7 @@ from trainjob_demo.engines import ENGINES
 from trainjob_demo.errors import DemoError
 from trainjob_demo.next_steps import format_next_steps
 from trainjob_demo.paths import display_path
-from trainjob_demo.tickets_hub import BASE_MODEL, Scorer, make_hub
-from trainjob_local.demo.hub import HubServer
+from trainjob_demo.tickets_hub import BASE_MODEL, Scorer, serve_hub
 from trainjob_local.running_clusters import list_clusters
 
 __all__ = ["WORKFLOWS", "handle_signals", "remove_cluster", "run_demo"]
@@ -77,15 +75,11 @@ def run_demo(
     training = environments[framework]
     state = folder / f"cluster-{engine_name}"
     remove_cluster(state)
-    with tempfile.TemporaryDirectory(prefix="demo-hub-") as hub_folder, contextlib.ExitStack() as stack:
-        hub = Path(hub_folder)
-        print("creating the tiny model and the tickets", flush=True)
-        make_hub(hub, training)
+    with serve_hub(training) as (hub, hub_url), contextlib.ExitStack() as stack:
         scorer = Scorer(hub, training)
         stack.callback(scorer.stop)
-        server = stack.enter_context(HubServer(hub))
         images = {name: path for name, path in environments.items() if name not in ENGINES}
-        laptop = stack.enter_context(LocalCluster(state, environments=images, pod_env={"HF_ENDPOINT": server.url}))
+        laptop = stack.enter_context(LocalCluster(state, environments=images, pod_env={"HF_ENDPOINT": hub_url}))
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
         stack.callback(cluster.close)
         begun = time.monotonic()

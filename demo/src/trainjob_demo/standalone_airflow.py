@@ -8,10 +8,9 @@ import os
 import secrets
 import shlex
 import socket
-import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from subprocess import Popen
@@ -24,8 +23,8 @@ from trainjob_demo.engines.airflow import airflow_variables
 from trainjob_demo.errors import DemoError
 from trainjob_demo.paths import display_path
 from trainjob_demo.processes import run_process, run_to_end
-from trainjob_demo.tickets_hub import make_hub
-from trainjob_local.demo.hub import HubServer
+from trainjob_demo.tickets_hub import serve_hub
+from trainjob_local.private_files import read_or_create
 
 __all__ = ["HUB_ENVIRONMENT", "run_standalone_airflow"]
 
@@ -35,10 +34,10 @@ HUB_ENVIRONMENT = "trl"
 _LOOPBACK = "127.0.0.1"
 # Airflow's servers for logs would listen on every interface. The API server reads the files on this machine instead.
 _COMPONENTS = {
-    "api-server": ("api-server",),
-    "dag-processor": ("dag-processor",),
-    "scheduler": ("scheduler", "--skip-serve-logs"),
-    "triggerer": ("triggerer", "--skip-serve-logs"),
+    "api-server": (),
+    "dag-processor": (),
+    "scheduler": ("--skip-serve-logs",),
+    "triggerer": ("--skip-serve-logs",),
 }
 _HEALTHY = {"metadatabase", "scheduler", "triggerer", "dag_processor"}
 _START_SECONDS = 300.0
@@ -68,7 +67,7 @@ def run_standalone_airflow(
     images = {name: path for name, path in environments.items() if name not in ENGINES}
     program = environments["airflow"] / "bin" / "airflow"
     with ThreadPoolExecutor() as threads, contextlib.ExitStack() as stack:
-        pod_env = {"HF_ENDPOINT": stack.enter_context(_serve_demo_hub(images[HUB_ENVIRONMENT]))} if demo_hub else {}
+        pod_env = {"HF_ENDPOINT": stack.enter_context(serve_hub(images[HUB_ENVIRONMENT]))[1]} if demo_hub else {}
         cluster = stack.enter_context(LocalCluster(folder / "cluster", images, pod_env))
         home = folder / "airflow"
         password = _read_password(home)
@@ -77,8 +76,8 @@ def run_standalone_airflow(
         print(f"starting Airflow (its logs: {display_path(folder)}/*.log)", flush=True)
         run_to_end("airflow db migrate", [str(program), "db", "migrate"], folder / "db-migrate.log", variables)
         processes = {
-            name: stack.enter_context(run_process([str(program), *words], _log_of(folder, name), variables))
-            for name, words in _COMPONENTS.items()
+            name: stack.enter_context(run_process([str(program), name, *options], _log_of(folder, name), variables))
+            for name, options in _COMPONENTS.items()
         }
         _wait_until_healthy(port, lambda: _raise_if_ended(processes, folder))
         print(_format_addresses(port, password, dags, shell), flush=True)
@@ -88,16 +87,6 @@ def run_standalone_airflow(
         for one in ended:
             one.result()
         _raise_if_ended(processes, folder)
-
-
-@contextlib.contextmanager
-def _serve_demo_hub(environment: Path) -> Iterator[str]:
-    """Serve the demo's model and dataset, and yield the address."""
-    with tempfile.TemporaryDirectory(prefix="demo-hub-") as folder:
-        print("creating the tiny model and the tickets", flush=True)
-        make_hub(Path(folder), environment)
-        with HubServer(Path(folder)) as server:
-            yield server.url
 
 
 def _check_port(port: int) -> None:
@@ -115,13 +104,10 @@ def _read_password(home: Path) -> str:
 
     The first call creates it, in the file of Airflow's simple auth manager.
     """
+    home.mkdir(parents=True, exist_ok=True)
     file = home / "simple_auth_manager_passwords.json.generated"
-    if not file.exists():
-        home.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"admin": secrets.token_urlsafe(12)})
-        with open(file, "x", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:
-            opened.write(text)
-    return str(json.loads(file.read_text(encoding="utf-8"))["admin"])
+    text = read_or_create(file, lambda: json.dumps({"admin": secrets.token_urlsafe(12)}))
+    return str(json.loads(text)["admin"])
 
 
 def _server_variables(program: Path, port: int) -> Mapping[str, str]:

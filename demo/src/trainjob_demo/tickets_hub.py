@@ -5,15 +5,18 @@ The programs in the folder `tickets` need torch, so they run in the environment 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from trainjob_demo.errors import DemoError
 from trainjob_demo.processes import run_to_end
+from trainjob_local.demo.hub import HubServer
 
-__all__ = ["BASE_MODEL", "Scorer", "make_hub"]
+__all__ = ["BASE_MODEL", "Scorer", "make_hub", "serve_hub"]
 
 BASE_MODEL = Path("models", "demo", "tiny-llama")
 """Folder of the base model below the folder of `make_hub`."""
@@ -36,6 +39,27 @@ def make_hub(folder: Path, environment: Path) -> None:
     for program in ("make_model.py", "make_data.py"):
         command = [str(environment / "bin" / "python"), str(_TICKETS / program), str(folder)]
         run_to_end(program, command, folder / f"{program}.log")
+
+
+@contextlib.contextmanager
+def serve_hub(environment: Path) -> Iterator[tuple[Path, str]]:
+    """Serve the model and the data set in the block.
+
+    Args:
+        environment: Python environment with torch, transformers and pyarrow.
+
+    Yields:
+        The folder of `make_hub`, and the address.
+
+    Raises:
+        DemoError: a program failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="demo-hub-") as name:
+        folder = Path(name)
+        print("creating the tiny model and the tickets", flush=True)
+        make_hub(folder, environment)
+        with HubServer(folder) as server:
+            yield folder, server.url
 
 
 class Scorer:

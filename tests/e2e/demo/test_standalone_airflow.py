@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 import uuid
 
 import pytest
@@ -96,11 +95,11 @@ class Started:
         return done.stdout
 
     def wait_for_run(self, dag, run):
-        deadline = time.monotonic() + 600
-        while (state := self.request("GET", f"/api/v2/dags/{dag}/dagRuns/{run}")["state"]) not in ("success", "failed"):
-            assert time.monotonic() < deadline, state
-            time.sleep(1.0)
-        return state
+        def find_end():
+            state = self.request("GET", f"/api/v2/dags/{dag}/dagRuns/{run}")["state"]
+            return state if state in ("success", "failed") else None
+
+        return wait_until(find_end, 600, interval=1.0)
 
     def list_jobs(self):
         return json.loads(self.run_in_shell(shlex.join([TRAINJOB, "list", "--json"])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,13 @@ class RowReader:
             return cls("", list(splits), splits.__getitem__)
         name, folder = _choose_subset(folder, subset), folder.resolve()
         builder = datasets.load_dataset_builder(str(folder), name, cache_dir=str(cache))
+        files = {
+            str(split): [Path(file).resolve() for file in found]
+            for split, found in (builder.config.data_files or {}).items()
+        }
         patterns = {
-            str(split): [glob.escape(Path(file).resolve().relative_to(folder).as_posix()) for file in files]
-            for split, files in (builder.config.data_files or {}).items()
+            split: [glob.escape(file.relative_to(folder).as_posix()) for file in found]
+            for split, found in files.items()
         }
         loader = type(builder).__module__.rpartition(".")[2]
         # Otherwise pandas takes the first column for an index if rows have more values than the header (pandas 3.1).
@@ -85,8 +89,9 @@ class RowReader:
                     **options,
                 )
 
-        files = [Path(file).resolve() for found in (builder.config.data_files or {}).values() for file in found]
-        return cls(loader, list(patterns), read, _list_unread(folder, files))
+        return cls(
+            loader, list(files), read, _list_unread(folder, {file for found in files.values() for file in found})
+        )
 
     def choose_split(self, field: str, notation: str) -> str:
         """Return the rows to read: the given ones, or `train`, or the only split.
@@ -173,9 +178,9 @@ def rename_columns(rows: Any, columns: Mapping[str, str]) -> Any:
     return rows.rename_columns({theirs: ours for ours, theirs in columns.items()})
 
 
-def _list_unread(folder: Path, read: Sequence[Path]) -> Sequence[str]:
+def _list_unread(folder: Path, read: Set[Path]) -> Sequence[str]:
     beside = (path for parent in {file.parent for file in read} for path in parent.iterdir())
-    unread = {path for path in beside if path.suffix.lower() in _ROW_FILES} - {*read}
+    unread = {path for path in beside if path.suffix.lower() in _ROW_FILES} - read
     return sorted(path.relative_to(folder).as_posix() for path in unread)
 
 
