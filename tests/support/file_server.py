@@ -34,7 +34,7 @@ class FileServer:
         has_ranges: whether the server sends parts of files.
         sends_length: whether the responses have a length.
         busy: number of requests that the server refuses with 503, before it responds.
-        hook: called with the path and the number of sent bytes, before each piece of a body.
+        hook: called with the path and the position in the file, before each piece of a body.
         requests: path, requested range and token of each request.
     """
 
@@ -79,24 +79,25 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_file(found)
 
     def _send_file(self, found: ServedFile) -> None:
-        part = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")) if self.served.has_ranges else None
+        part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")) if self.served.has_ranges else None
         first, size = int(part[1]) if part else 0, len(found.data)
         if part and first >= size:
             self._send(416, {"Content-Range": f"bytes */{size}"}, b"")
         elif part:
-            headers = {"Content-Range": f"bytes {first}-{size - 1}/{size}", **found.headers}
-            self._send(206, headers, found.data[first:])
+            end = min(int(part[2]) + 1, size)
+            headers = {"Content-Range": f"bytes {first}-{end - 1}/{size}", **found.headers}
+            self._send(206, headers, found.data[first:end], first)
         else:
             self._send(200, found.headers, found.data)
 
-    def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
+    def _send(self, status: int, headers: dict[str, str], body: bytes, first: int = 0) -> None:
         length = {"Content-Length": str(len(body))} if self.served.sends_length else {}
         self.send_response(status)
         for name, value in {**length, **headers}.items():
             self.send_header(name, value)
         self.end_headers()
         for start in range(0, len(body), _PIECE):
-            self.served.hook(self.path, start)
+            self.served.hook(self.path, first + start)
             self.wfile.write(body[start : start + _PIECE])
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002

@@ -26,7 +26,8 @@ class _Handler(ObjectHandler):
         return unquote(path).strip("/")
 
     def check_access(self, key: str) -> Response | None:
-        if f"Credential={self.store.access_key}" not in self.headers.get("Authorization", ""):
+        # A signed address has the key in its query.
+        if f"Credential={self.store.access_key}" not in self.headers.get("Authorization", "") + self.path:
             return _error(403, "InvalidAccessKeyId")
         if key.split("/", maxsplit=1)[0] not in self.store.buckets:
             return _error(404, "NoSuchBucket")

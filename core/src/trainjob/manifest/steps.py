@@ -55,8 +55,20 @@ PREPARATION_PACKAGES = tuple(
     f"trainjob.programs.{name}" for name in ("fetch.rows", "locked_library", "pip_installation")
 )
 """What the fetch's program needs besides to prepare rows."""
+_SHARED_MODULES = (
+    "bucket",
+    "connections",
+    "credentials",
+    "folder",
+    "listing",
+    "names",
+    "progress",
+    "record",
+    "selection",
+)
 EXPORT_PACKAGES = (
-    *("trainjob.programs.export", "trainjob.programs.fetch"),
+    "trainjob.programs.export",
+    *(f"trainjob.programs.fetch.{name}" for name in _SHARED_MODULES),
     *(f"trainjob.{name}" for name in ("framework_modules", "job_variables", "addresses", "credentials", "errors")),
     "trainjob.mlflow_names",
 )

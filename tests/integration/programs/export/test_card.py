@@ -105,8 +105,7 @@ def test_given_metadata_overrides_a_record_and_an_incomplete_record_is_ignored(
     workspace: Path, run_export: RunExport, complete: bool
 ) -> None:
     writer = RecordWriter(workspace / "model", "hf://org/base", "c0ffee", [])
-    if complete:
-        writer.finish()
+    (writer.finish if complete else writer.close)()
     metadata = {"base_model": "hf://org/other", "base_model_revision": "v2"} if complete else {}
     run_export(workspace / "export", "--manifest", json.dumps(metadata))
     manifest = json.loads((workspace / "export" / "manifest.json").read_text())

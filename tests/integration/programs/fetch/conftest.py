@@ -4,7 +4,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import pytest
 
@@ -90,14 +90,16 @@ def hub(tmp_path: Path) -> Iterator[RecordingHub]:
 def start_fetch(tmp_path: Path) -> StartFetch:
     """Return a function that starts the fetch program with the Trainer's libraries."""
 
-    def start(kind: str, uri: str, *options: str, **env: str) -> subprocess.Popen[str]:
+    def start(
+        kind: str, uri: str, *options: str, stdout: int | IO[str] = subprocess.PIPE, **env: str
+    ) -> subprocess.Popen[str]:
         clean = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         paths = {"PYTHONPATH": str(ROOT / "core" / "src"), "HOME": str(tmp_path)}
         places = ("--kind", kind, "--folder", str(tmp_path / "workspace" / kind))
         return subprocess.Popen(
             [PYTHON, "-m", "trainjob.programs.fetch", *places, *options],
             env={**clean, **paths, "AWS_EC2_METADATA_DISABLED": "true", "STORAGE_URI": uri, **env},
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import os
 import re
 import signal
@@ -13,6 +13,8 @@ import pytest
 from tests.integration.programs.fetch.conftest import EXPECTED_MODEL_FILES
 from tests.integration.programs.fetch.fetch_results import failure_message, is_complete, read_contents, read_receipt
 from tests.support.polling import wait_until
+from trainjob.programs.fetch.listing import StoreFile
+from trainjob.programs.fetch.part_file import BLOCK_BYTES, get_part_names
 from trainjob_local.demo.hub import HubHandler
 
 DATASET = "hf://demo/tickets"
@@ -137,37 +139,49 @@ def test_a_file_that_is_always_damaged_is_refused(run_fetch, hub, model):
 def test_a_killed_download_of_a_large_file_is_continued(
     tmp_path, start_fetch, run_fetch, hub, model, monkeypatch, without_ranges
 ):
-    content = os.urandom(1 << 20) * 24  # huggingface_hub 1.27 writes blocks of 10 MB
+    content = os.urandom(1 << 20) * 24
     (tmp_path / "hub" / "models/demo/tiny/model.safetensors").write_bytes(content)
-    parts = model / ".trainjob-fetch/parts"
-    processes = []
+    parts, processes = model / ".trainjob-fetch/parts", []
 
-    def fetched():
-        with contextlib.suppress(FileNotFoundError):  # a small file's part is renamed meanwhile
-            return max((part.stat().st_size for part in parts.glob("*")), default=0)
-
-    def send_half(handler, path, first, end):
-        """Send half of the large file, and kill the fetch when a part of it is on disk."""
-        hub.handler_class.ranges.append((path.name, first, end))
-        HubHandler._send_part(handler, path, first, end // 2 if path.name == "model.safetensors" else end)
-        if path.name == "model.safetensors":
-            wait_until(lambda: (fetched() or 0) > 1 << 20 and processes)
+    def send_some(handler, path, first, end):
+        """Send all but the last block, and kill the fetch when they are on disk."""
+        is_last = path.name == "model.safetensors" and end == len(content)
+        HubHandler._send_part(handler, path, first, first + 1 if is_last else end)
+        if is_last:
+            wait_until(lambda: processes and [path.read_bytes() for path in parts.glob("*.blocks")] == [b"\1\1\0"])
             processes[0].kill()
 
     with monkeypatch.context() as patched:
-        patched.setattr(hub.handler_class, "_send_part", send_half)
+        patched.setattr(hub.handler_class, "_send_part", send_some)
         processes.append(start_fetch("model", MODEL, HF_ENDPOINT=hub.url))
         processes[0].communicate()
     assert processes[0].returncode == -signal.SIGKILL
     assert not (model / "model.safetensors").exists()
-    existing = max(part.stat().st_size for part in parts.glob("*"))
     hub.handler_class.ranges.clear()
     hub.handler_class.without_ranges = without_ranges
     read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
     assert (model / "model.safetensors").read_bytes() == content
-    requested = [(first, end) for name, first, end in hub.handler_class.ranges if name == "model.safetensors"]
-    assert requested == [(0 if without_ranges else existing, len(content))]
+    requested = {(first, end) for name, first, end in hub.handler_class.ranges if name == "model.safetensors"}
+    assert requested == {(0 if without_ranges else 2 * BLOCK_BYTES, len(content))}
     assert not parts.exists()
+
+
+def test_a_damaged_block_of_a_killed_download_is_noticed(tmp_path, start_fetch, run_fetch, hub, model):
+    """The blocks of an earlier fetch are part of the digest, too."""
+    content = os.urandom(2 * BLOCK_BYTES)
+    (tmp_path / "hub" / "models/demo/tiny/model.safetensors").write_bytes(content)
+    read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    (model / ".trainjob-fetch/record.jsonl").unlink()
+    (model / "model.safetensors").unlink()
+    mark = hashlib.sha256(content).hexdigest()
+    part = model / ".trainjob-fetch/parts" / get_part_names(StoreFile("", "model.safetensors", 0, mark))[0]
+    part.parent.mkdir()
+    part.write_bytes(b"x" + content[1:])
+    part.with_name(f"{part.name}.blocks").write_bytes(b"\1\1")
+    hub.handler_class.ranges.clear()
+    read_receipt(run_fetch("model", MODEL, HF_ENDPOINT=hub.url))
+    assert (model / "model.safetensors").read_bytes() == content
+    assert len([name for name, *_ in hub.handler_class.ranges if name == "model.safetensors"]) == 2
 
 
 @pytest.mark.parametrize("token", ["hf_right", "hf_wrong", ""])

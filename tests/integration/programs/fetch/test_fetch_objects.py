@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.integration.programs.fetch.fetch_results import failure_message, is_c
 from tests.support.azure_server import AzureServer
 from tests.support.gcs_server import GcsServer
 from tests.support.object_server import StoredObject
+from tests.support.polling import wait_until
 from tests.support.s3_server import S3Server
 
 SOURCE = "models/tickets/v1"
@@ -125,18 +127,19 @@ def test_a_killed_download_of_a_large_object_is_continued(start_fetch, fetch_dat
     content = os.urandom(1 << 20) * (LARGE >> 20)
     key = "models/large/weights.safetensors"
     store.objects[key] = StoredObject(content, {})
-    ranges = []
-    process = start_fetch("dataset", f"{store.scheme}://models/large", ENDPOINT=store.url, **store.environment)
+    process, parts = [], dataset / ".trainjob-fetch/parts"
+    requested = itertools.count(1)
 
-    def kill(method, requested, after):
-        if method == "GET" and requested == key and not after:
-            ranges.append(requested)
-            if len(ranges) == 3:
-                os.kill(process.pid, signal.SIGKILL)
+    def kill(method, name, after):
+        """Kill the fetch at the request of the third block, when the others are on disk."""
+        if (method, name, after) == ("GET", key, False) and next(requested) == 3:
+            wait_until(lambda: process and [path.read_bytes().count(1) for path in parts.glob("*.blocks")] == [2])
+            os.kill(process[0].pid, signal.SIGKILL)
 
     store.hook = kill
-    process.communicate(timeout=300)
-    assert process.returncode == -signal.SIGKILL
+    process.append(start_fetch("dataset", f"{store.scheme}://models/large", ENDPOINT=store.url, **store.environment))
+    process[0].communicate(timeout=300)
+    assert process[0].returncode == -signal.SIGKILL
     assert not (dataset / "weights.safetensors").exists()
     store.hook = lambda *_: None
     store.requests.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 
 import pytest
@@ -23,7 +24,7 @@ def test_a_record_is_complete_only_after_finish(tmp_path):
     writer.finish()
     found = read_record(tmp_path)
     assert (found.uri, found.revision, found.complete, list(found.files)) == ("hf://o/n", "c0ffee", True, ["a/b", "c"])
-    RecordWriter(tmp_path, "hf://o/n", "c0ffee", [RECORDED_FILE])
+    RecordWriter(tmp_path, "hf://o/n", "c0ffee", [RECORDED_FILE]).close()
     assert not read_record(tmp_path).complete
 
 
@@ -48,18 +49,20 @@ def test_any_damaged_record_is_incomplete(tmp_path_factory, content):
 
 
 def test_bytes_of_incomplete_files_are_reported_periodically():
-    lines, reported, partial_bytes = [], threading.Event(), [0]
+    lines, reported = [], threading.Event()
 
     def report(line):
         lines.append(line)
         if "25 %" in line:
             reported.set()
 
-    progress = FetchProgress([1_000_000, 3_000_000], report, lambda: partial_bytes[0], interval=0.01)
+    progress = FetchProgress(2, 4_000_000, report, interval=0.01)
     with progress.report_periodically():
-        partial_bytes[0] = 1_000_000
+        progress.add_bytes(1_000_000)
         assert reported.wait(60)
-    assert "fetch: 1.0 MB of 4.0 MB (25 %)" in lines
+    assert re.fullmatch(r"fetch: 1\.0 MB of 4\.0 MB \(25 %\), [\d.]+ [kMG]B/s, 0 min \d s left", lines[0])
     progress.report_file("a", 1_000_000)
     assert lines[-1] == "fetch: 1/2 a 1.0 MB (25 %)"
-    assert FetchProgress([], lines.append, lambda: 0)._percent() == 100
+    progress.report_file("b", 3_000_000, moved=False)
+    assert lines[-1] == "fetch: 2/2 b 3.0 MB (100 %, already there)"
+    assert FetchProgress(0, 0, lines.append)._percent() == 100

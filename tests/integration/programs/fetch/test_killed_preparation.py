@@ -27,6 +27,7 @@ class OneFile:
     """A store with one file."""
 
     content: bytes = CONTENT
+    connections = 1
 
     def list_files(self):
         return Listing((StoreFile("train.jsonl", "train.jsonl", len(self.content), "mark"),))
@@ -34,8 +35,18 @@ class OneFile:
     def add_digest(self, file):
         return file
 
-    def download(self, file, target, revision):
-        target.write(self.content[target.tell() :])
+    def create_readers(self, revision):
+        return lambda arrived, *, is_sequential: self
+
+    def read_into(self, file, offset, buffer):
+        buffer[:] = self.content[offset : offset + len(buffer)]
+        return len(buffer)
+
+    def close(self):
+        pass
+
+    def abort(self):
+        pass
 
 
 @pytest.fixture
@@ -78,7 +89,7 @@ def check_kills(folder, before, work, expected, points):
         assert kill_at_file_access(work, 10**9) == 0
         assert read_contents(folder) == expected, (point, killed)
         assert is_complete(folder)
-        assert [path.name for path in (folder / RECORD_FOLDER).iterdir()] == ["record.jsonl"]
+        assert [path.name for path in (folder / RECORD_FOLDER).iterdir()] == ["lock", "record.jsonl"]
 
 
 @pytest.mark.parametrize(

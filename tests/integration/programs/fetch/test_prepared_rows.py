@@ -379,7 +379,7 @@ def test_files_of_a_killed_preparation_are_removed(prepare, dataset, options):
     left.parent.mkdir(parents=True)
     left.write_bytes(b"x" * 1000)
     read_receipt(prepare(SPLITS, *options))
-    assert [path.name for path in (dataset / RECORD_FOLDER).iterdir()] == ["record.jsonl"]
+    assert [path.name for path in (dataset / RECORD_FOLDER).iterdir()] == ["lock", "record.jsonl"]
 
 
 def test_the_identity_of_a_trainings_inputs_has_the_prepared_rows(prepare, dataset, tmp_path):

@@ -30,8 +30,7 @@ from trainjob.programs.export.origin import OriginRule, check_origin, get_own_ru
 from trainjob.programs.export.receipt import ExportProgress, Receipt
 from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, RegistryEntry
 from trainjob.programs.fetch.connections import use_certificates
-from trainjob.programs.fetch.credentials import check_secrets
-from trainjob.programs.fetch.program import CREDENTIALS_HELP
+from trainjob.programs.fetch.credentials import CREDENTIALS_HELP, check_secrets
 from trainjob.programs.fetch.progress import format_size, print_line
 from trainjob.programs.fetch.record import read_record
 from trainjob.version import check_version

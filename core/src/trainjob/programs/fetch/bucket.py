@@ -59,7 +59,8 @@ class Bucket:
             The problem and the advice; None if the failure has another cause.
         """
         kind, message, credentials = type(failure).__name__, extract_message(str(failure)), _CREDENTIALS[self.scheme]
-        if kind == "PermissionDenied" or message.startswith("401: "):  # opendal 0.47 has no kind for Google's 401
+        is_denied = kind == "PermissionDenied" or getattr(failure, "status", 0) in (401, 403)
+        if is_denied or message.startswith("401: "):  # opendal 0.47 has no kind for Google's 401
             return f"access denied ({message})", f"check {credentials}: it must be allowed to {permissions}"
         if "signing http request" in str(failure):
             hint = f"check {credentials}, and that pods can reach the service that issues the tokens"

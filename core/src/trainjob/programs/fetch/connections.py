@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
+import importlib.util
 import os
 import re
+import ssl
 from collections.abc import MutableMapping
+from pathlib import Path
 
-__all__ = ["find_connection_advice", "use_certificates"]
+__all__ = ["create_tls_context", "find_connection_advice", "use_certificates"]
 
 # Variables of other tools with the file of the trusted authorities, in the order of their precedence.
 _CERTIFICATE_VARIABLES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
@@ -64,3 +69,16 @@ def use_certificates(environment: MutableMapping[str, str] = os.environ) -> str:
             environment[_USED_VARIABLE] = path
             return f"the certificates in {name} are used"
     return ""
+
+
+@functools.cache
+def create_tls_context() -> ssl.SSLContext:
+    """Return the context of all TLS connections; images without authorities use those of certifi.
+
+    `huggingface_hub` needs certifi, so that it is there.
+    """
+    paths = ssl.get_default_verify_paths()
+    has_authorities = paths.cafile or (paths.capath and any(Path(paths.capath).iterdir()))
+    if not has_authorities and importlib.util.find_spec("certifi"):
+        return ssl.create_default_context(cafile=importlib.import_module("certifi").where())
+    return ssl.create_default_context()

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from trainjob.errors import NO_CREDENTIALS, InvalidSpec, Problem, TrainJobError
 
-__all__ = ["azure_options", "check_secrets", "google_options", "s3_options"]
+__all__ = ["CREDENTIALS_HELP", "azure_options", "check_secrets", "google_options", "s3_options"]
 
+CREDENTIALS_HELP = "name of a Secret, and the variables of which the pod must have at least one"
+"""Help of the option `--secret` of fetch and export."""
 GOOGLE = "GOOGLE_CREDENTIALS"
 _CONNECTION = "AZURE_STORAGE_CONNECTION_STRING"
 

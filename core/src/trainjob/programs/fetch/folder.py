@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -47,18 +48,45 @@ class Folder:
             return _regular_size(parent, last)
         return None
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes in bytes of the regular files in a subfolder, by name.
+    def list_usage(self, folder: str) -> dict[str, int]:
+        """Return the bytes on disk of the regular files in a subfolder, by name; a sparse file has less than its size.
 
         Raises:
             FetchError: a folder on the path is a symbolic link.
         """
         try:
             with self._open_parent(f"{folder}/.") as (parent, _), os.scandir(parent) as entries:
-                sizes = {entry.name: _regular_size(parent, entry.name) for entry in entries}
+                found = {entry.name: entry.stat(follow_symlinks=False) for entry in entries}
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        return {name: size for name, size in sizes.items() if size is not None}
+        return {name: 512 * status.st_blocks for name, status in found.items() if stat.S_ISREG(status.st_mode)}
+
+    def get_free_bytes(self) -> int | None:
+        """Return the free bytes of the volume; None if its file system does not say so."""
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize if found.f_blocks else None
+
+    @contextlib.contextmanager
+    def lock(self, name: str, report_wait: Callable[[], None]) -> Iterator[None]:
+        """Hold the lock of a file; a process that ends, or whose node is lost, releases it.
+
+        Args:
+            name: name of the file, which is created if it is missing.
+            report_wait: function that is called if another process holds the lock, before the wait for it.
+        """
+        handle = self.open_for_update(name)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                report_wait()
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            except OSError as failure:
+                if failure.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system without locks
+                    raise
+            yield
+        finally:
+            os.close(handle)
 
     def open_for_reading(self, name: str) -> BinaryIO:
         """Open a file for reading.
@@ -77,13 +105,17 @@ class Folder:
         Raises:
             FetchError: a folder on the path is a symbolic link.
         """
-        with self._open_parent(name, create=True) as (parent, last):
-            with contextlib.suppress(FileNotFoundError):
-                found = os.stat(last, dir_fd=parent, follow_symlinks=False)
-                if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # may be linked from outside
-                    os.unlink(last, dir_fd=parent)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | _FILE_FLAGS
-            return os.fdopen(os.open(last, flags, 0o666, dir_fd=parent), "ab")
+        return os.fdopen(self._open_or_create(name, os.O_WRONLY | os.O_APPEND), "ab")
+
+    def open_for_update(self, name: str) -> int:
+        """Open a regular file for reads and writes at any place, and return its descriptor.
+
+        Anything else that has its name is replaced. Missing folders on the path are created.
+
+        Raises:
+            FetchError: a folder on the path is a symbolic link.
+        """
+        return self._open_or_create(name, os.O_RDWR)
 
     def move(self, source: str, target: str) -> None:
         """Rename a file, and replace an existing file or symbolic link of the new name.
@@ -100,6 +132,17 @@ class Folder:
     def remove(self, name: str) -> None:
         """Remove a file or a link if it exists, then the folders on its path that are now empty.
 
+        No other thread may create a file in these folders meanwhile.
+
+        Raises:
+            FetchError: a folder on the path is a symbolic link, or a folder has this name.
+        """
+        if self.unlink(name):
+            self._remove_empty(name.rpartition("/")[0])
+
+    def unlink(self, name: str) -> bool:
+        """Remove a file or a link, and return whether it existed.
+
         Raises:
             FetchError: a folder on the path is a symbolic link, or a folder has this name.
         """
@@ -107,17 +150,31 @@ class Folder:
             with self._open_parent(name) as (parent, last):
                 os.unlink(last, dir_fd=parent)
         except (FileNotFoundError, NotADirectoryError):
-            return
+            return False
         except IsADirectoryError:
             message = f"{self.path / name} is a folder, but the fetch writes a file of this name"
             raise FetchError(message, hint="move or remove the folder") from None
-        self._remove_empty(name.rpartition("/")[0])
+        return True
 
-    def clear(self, folder: str) -> None:
-        """Remove the regular files in a subfolder, and the subfolder if it is then empty."""
-        for name in self.sizes(folder):
-            self.remove(f"{folder}/{name}")
+    def clear(self, folder: str, keep: Container[str] = ()) -> None:
+        """Remove the regular files in a subfolder, and the subfolder if it is then empty.
+
+        Args:
+            folder: path of the subfolder.
+            keep: names of files that stay.
+        """
+        for name in self.list_usage(folder):
+            if name not in keep:
+                self.remove(f"{folder}/{name}")
         self._remove_empty(folder)
+
+    def _open_or_create(self, name: str, flags: int) -> int:
+        with self._open_parent(name, create=True) as (parent, last):
+            with contextlib.suppress(FileNotFoundError):
+                found = os.stat(last, dir_fd=parent, follow_symlinks=False)
+                if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # may be linked from outside
+                    os.unlink(last, dir_fd=parent)
+            return os.open(last, flags | os.O_CREAT | _FILE_FLAGS, 0o666, dir_fd=parent)
 
     def _remove_empty(self, folder: str) -> None:
         with contextlib.suppress(OSError):  # it is not empty, or another worker has removed it

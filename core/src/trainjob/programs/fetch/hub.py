@@ -11,16 +11,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 
 from trainjob.errors import FetchError
 from trainjob.programs.fetch.connections import find_connection_advice
+from trainjob.programs.fetch.http_reader import HttpReader, Location, Locations
 from trainjob.programs.fetch.listing import Listing, StoreFile
+from trainjob.programs.fetch.retries import StatusError, with_retries
+from trainjob.programs.fetch.transfer import CONNECTIONS, ReaderFactory
 
 __all__ = ["HubSource"]
-
-# huggingface_hub 1.27 refuses more than 50 GB in one response (constants.MAX_HTTP_DOWNLOAD_SIZE).
-_MAX_RANGE_BYTES = 8 << 30
 
 
 @dataclass(frozen=True)
@@ -42,35 +42,32 @@ class HubSource:
     path: str = ""
     endpoint: str = ""
     token: str = field(default="", repr=False)
+    connections = CONNECTIONS
 
     def list_files(self) -> Listing:
         """Return the files of the repository, at the current commit of its revision."""
-        info = self._api.repo_info(self.repository, repo_type=self.kind, revision=self.revision or None)
-        tree = self._api.list_repo_tree(self.repository, recursive=True, revision=info.sha, repo_type=self.kind)
+        api, kind = self._api, self.kind
+        info = with_retries(lambda: api.repo_info(self.repository, repo_type=kind, revision=self.revision or None))
+        tree = with_retries(
+            lambda: list(api.list_repo_tree(self.repository, recursive=True, revision=info.sha, repo_type=kind))
+        )
         files = [_store_file(entry) for entry in tree if hasattr(entry, "size")]
         if self.path:
             files = _select_below(files, PurePosixPath(self.path))
         return Listing(tuple(sorted(files, key=lambda file: file.path)), str(info.sha))
 
-    def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:
-        """Append the bytes of a file that `target` does not have yet.
+    def create_readers(self, revision: str) -> ReaderFactory:
+        """Return the factory of readers at a commit.
 
-        `hf_hub_download` is not used, because it chooses its own paths, and restarts the download after a kill
-        (huggingface_hub 1.27, `_download_to_tmp_and_move`).
+        `hf_hub_download` is not used, because it chooses its own paths, restarts the download after a kill, reads a
+        file over one connection, and verifies no digest (huggingface_hub 1.27, `_download_to_tmp_and_move`).
         """
         from huggingface_hub import hf_hub_url
-        from huggingface_hub.file_download import http_get
         from huggingface_hub.utils import build_hf_headers
 
-        url = hf_hub_url(self.repository, file.key, repo_type=self.kind, revision=revision, endpoint=self._api.endpoint)
-        # A compressed response would have another length than the range.
-        headers = {**build_hf_headers(token=self.token or None), "Accept-Encoding": "identity"}
-        while (here := target.tell()) < file.size:
-            end = min(here + _MAX_RANGE_BYTES, file.size)
-            # http_get adds the size of `target` to the range. If a server ignores ranges, it empties `target` first.
-            http_get(url, target, resume_size=here, headers={**headers, "Range": f"bytes=0-{end - 1}"})
-            if target.tell() <= here:
-                raise FetchError(f"the hub sent no bytes of {file.key} of {self}")
+        url = functools.partial(hf_hub_url, repo_type=self.kind, revision=revision, endpoint=self._api.endpoint)
+        headers = build_hf_headers(token=self.token or None)
+        return functools.partial(HttpReader, Locations(lambda file: Location(url(self.repository, file.key), headers)))
 
     def add_digest(self, file: StoreFile) -> StoreFile:
         """Return the file unchanged, because the listing already contains its digest."""
@@ -79,6 +76,8 @@ class HubSource:
     def to_error(self, failure: Exception) -> FetchError:
         """Return the error for a failure of huggingface_hub: one sentence, and a hint."""
         status = getattr(getattr(failure, "response", None), "status_code", None)
+        if isinstance(failure, StatusError) and failure.from_store:
+            status = failure.status
         kind, shown_status = type(failure).__name__, f"(HTTP {status})"
         if kind == "GatedRepoError" or status == 403:
             hint = f"request access to {self.repository} on the hub, and put ACCESS_TOKEN into the step's secret"

@@ -6,10 +6,11 @@ snapshots are links to `blobs/`.
 
 from __future__ import annotations
 
+import functools
+import io
 import os
-import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -19,10 +20,10 @@ from trainjob.programs.fetch.folder import Folder
 from trainjob.programs.fetch.listing import Listing, StoreFile, compute_digests
 from trainjob.programs.fetch.names import join_names
 from trainjob.programs.fetch.record import RECORD_FOLDER
+from trainjob.programs.fetch.transfer import ReaderFactory
 
 __all__ = ["MountedSource", "find_models"]
 
-_BLOCK = 8 << 20
 _LEFT_OUT = (RECORD_FOLDER, "lost+found")  # the record of another fetch; ext4's own folder, which only root can read
 _MODELS = "models"  # folder of the files in a modelcar of KServe 0.15
 _LONGEST_LIST = 10  # names in a message
@@ -41,6 +42,7 @@ class MountedSource:
     root: Path
     path: str
     uri: str
+    connections = 4
 
     def list_files(self) -> Listing:
         """Return the regular files.
@@ -60,17 +62,18 @@ class MountedSource:
         files = self._find_files(start, "" if start.is_dir() else start.name, ())
         return Listing(tuple(sorted(files, key=lambda file: file.path)))
 
-    def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:  # noqa: ARG002 - a file has none
-        """Append the bytes of a file that `target` does not have yet."""
-        with self._open(file) as source:
-            source.seek(target.tell())
-            shutil.copyfileobj(source, target, _BLOCK)
-            if _mark(os.fstat(source.fileno())) != file.mark:
-                raise FetchError(f"{file.key} of {self} changed while it was fetched", hint="repeat the step")
+    def create_readers(self, revision: str) -> ReaderFactory:  # noqa: ARG002 - a folder has none
+        """Return the factory of readers."""
+        return functools.partial(_FileReader, self)
+
+    def open(self, file: StoreFile) -> BinaryIO:
+        """Open a file for reading."""
+        # Only links that are resolved here are followed, so one that is created meanwhile does not lead out.
+        return Folder(self.root).open_for_reading(self._show(self._resolve(self.root / file.key)))
 
     def add_digest(self, file: StoreFile) -> StoreFile:
         """Return the file with the digest of its content."""
-        with self._open(file) as source:
+        with self.open(file) as source:
             return replace(file, sha256=compute_digests(source, file.size)[0])
 
     def to_error(self, failure: Exception) -> FetchError:
@@ -128,9 +131,37 @@ class MountedSource:
     def _show(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
-    def _open(self, file: StoreFile) -> BinaryIO:
-        # Only links that are resolved here are followed, so one that is created meanwhile does not lead out.
-        return Folder(self.root).open_for_reading(self._show(self._resolve(self.root / file.key)))
+
+class _FileReader:
+    """A reader of parts of mounted files; it keeps the last file open."""
+
+    def __init__(self, source: MountedSource, arrived: Callable[[int], None], *, is_sequential: bool) -> None:  # noqa: ARG002
+        self._source, self._arrived = source, arrived
+        self._key = ""
+        self._file: BinaryIO = io.BytesIO()
+
+    def read_into(self, file: StoreFile, offset: int, buffer: memoryview) -> int:
+        """Fill the buffer with the bytes of a file from an offset on, and return their number.
+
+        Raises:
+            FetchError: the file has changed.
+            OSError: the file cannot be read.
+        """
+        if file.key != self._key:
+            self.close()
+            self._key, self._file = file.key, self._source.open(file)
+        count = os.preadv(self._file.fileno(), [buffer], offset)
+        if not count or _mark(os.fstat(self._file.fileno())) != file.mark:
+            raise FetchError(f"{file.key} of {self._source} changed while it was fetched", hint="repeat the step")
+        self._arrived(count)
+        return count
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def abort(self) -> None:
+        """Do nothing, because a read of a file can't be ended."""
 
 
 def find_models(root: Path) -> str:

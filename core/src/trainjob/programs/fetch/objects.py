@@ -8,21 +8,27 @@ Reference, 2006-03-01, Object). It is therefore only used to distinguish one con
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Container, Sequence
+import threading
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from http.client import HTTPResponse
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any
 
 from trainjob.errors import FetchError
 from trainjob.programs.fetch.bucket import Bucket, extract_message
 from trainjob.programs.fetch.connections import find_connection_advice
+from trainjob.programs.fetch.http_reader import HttpReader, Location, Locations
 from trainjob.programs.fetch.listing import Listing, StoreFile
+from trainjob.programs.fetch.retries import with_retries
 from trainjob.programs.fetch.row_format import HEAD_BYTES, find_extension
+from trainjob.programs.fetch.transfer import CONNECTIONS, ReaderFactory
 
 __all__ = ["ObjectSource"]
 
-_BLOCK = 8 << 20
+_SIGNED_SECONDS = 3600  # an address is signed again when the store says that it has expired
 _SHA256 = "sha256"  # the user metadata of trainjob.programs.export.objects
 
 
@@ -36,13 +42,15 @@ class ObjectSource:
 
     bucket: Bucket
     prefix: str
+    connections = CONNECTIONS
 
     def list_files(self) -> Listing:
         """Return the objects below the prefix.
 
         A single object without an extension gets that of its format.
         """
-        entries = {entry.path: entry for entry in self._store.list(self.prefix or "/", recursive=True)}
+        found = with_retries(lambda: list(self._store.list(self.prefix or "/", recursive=True)))
+        entries = {entry.path: entry for entry in found}
         folders = {str(folder) for key in entries for folder in PurePosixPath(key).parents}
         files = [
             self._store_file(key, entry)
@@ -51,24 +59,29 @@ class ObjectSource:
         ]
         return Listing(tuple(sorted(self._add_extension(files), key=lambda file: file.path)))
 
-    def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:  # noqa: ARG002 - objects have none
-        """Append the bytes of an object that `target` does not have yet."""
-        # If the content of the key changes in the middle of the download, the store returns an error (`if_match`).
-        while (here := target.tell()) < file.size:
-            wanted = min(_BLOCK, file.size - here)
-            target.write(self._store.read(file.key, offset=here, size=wanted, **self._match_options(file)))
+    def create_readers(self, revision: str) -> ReaderFactory:  # noqa: ARG002 - objects have none
+        """Return the factory of readers.
+
+        opendal signs the addresses of S3 objects, so that it finds all credentials as before, and HTTP reads them. For
+        the other stores it can't sign with every kind of credentials, so it reads them itself.
+        """
+        if self.bucket.scheme == "s3":
+            return functools.partial(HttpReader, Locations(self._locate, self._note_digest))
+        return functools.partial(_OperatorReader, self._store, self._match_options)
 
     def add_digest(self, file: StoreFile) -> StoreFile:
         """Return the file with the digest from its object's metadata, if there is one."""
-        metadata = self._store.stat(file.key).user_metadata or {}
-        return replace(file, sha256=metadata.get(_SHA256, ""))
+        if file.key not in self._digests:
+            metadata = with_retries(lambda: self._store.stat(file.key)).user_metadata or {}
+            self._digests[file.key] = metadata.get(_SHA256, "")
+        return replace(file, sha256=self._digests[file.key])
 
     def to_error(self, failure: Exception) -> FetchError:
         """Return the error for a failure of opendal: one sentence, and a hint."""
         kind, text = type(failure).__name__, extract_message(str(failure))
         if known := self.bucket.describe_access_problem(failure, permissions="list and read"):
             return FetchError(f"{self}: {known[0]}", hint=known[1])
-        if kind == "ConditionNotMatch":
+        if kind == "ConditionNotMatch" or getattr(failure, "status", 0) == 412:
             return FetchError(f"{self} changed while it was fetched", hint="the step may be repeated at any time")
         advice = find_connection_advice(str(failure), "the step may be repeated at any time")
         return FetchError(f"{self} can't be fetched: {kind}: {text}", hint=advice)
@@ -93,6 +106,15 @@ class ObjectSource:
                 return [replace(file, path=f"{path}{find_extension(head)}")]
         return files
 
+    def _locate(self, file: StoreFile) -> Location:
+        signed = self._signer.sign(file.key, _SIGNED_SECONDS)
+        condition = {"If-Match": file.mark} if self._match_options(file) else {}
+        return Location(signed.url, {**signed.headers, **condition})
+
+    def _note_digest(self, file: StoreFile, response: HTTPResponse) -> None:
+        """Remember the digest in an object's metadata, which each response contains."""
+        self._digests[file.key] = response.headers.get(f"x-amz-meta-{_SHA256}", "")
+
     def _match_options(self, file: StoreFile) -> dict[str, str]:
         # Some S3-compatible stores list ETags without quotes, and do not recognize them in that form. Google's ETags
         # have no quotes.
@@ -102,6 +124,70 @@ class ObjectSource:
     @functools.cached_property
     def _store(self) -> Any:
         return self.bucket.create_operator()
+
+    @functools.cached_property
+    def _signer(self) -> _Signer:
+        return _Signer(self._store.to_async_operator())
+
+    @functools.cached_property
+    def _digests(self) -> dict[str, str]:
+        return {}
+
+
+class _Signer:
+    """Signer of the addresses of objects, for use from any thread."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self._lock = store, threading.Lock()
+        self._loop = asyncio.new_event_loop()  # opendal 0.47 signs with its asynchronous operator only
+
+    def sign(self, key: str, seconds: int) -> Any:
+        """Return the URL and the headers of a GET of an object, valid for some seconds."""
+
+        async def sign() -> Any:
+            return await self._store.presign_read(key, seconds)
+
+        with self._lock:
+            return self._loop.run_until_complete(sign())
+
+
+class _OperatorReader:
+    """A reader of parts of objects with opendal; it has its own connections.
+
+    Args:
+        store: opendal's operator.
+        get_options: function that returns the options of a read of a file.
+        arrived: function that takes the number of bytes of each read.
+        is_sequential: not used, because all stores support ranges.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        get_options: Callable[[StoreFile], Mapping[str, str]],
+        arrived: Callable[[int], None],
+        *,
+        is_sequential: bool,  # noqa: ARG002
+    ) -> None:
+        self._store, self._get_options, self._arrived = store, get_options, arrived
+
+    def read_into(self, file: StoreFile, offset: int, buffer: memoryview) -> int:
+        """Fill the buffer with the bytes of an object from an offset on, and return their number.
+
+        If the content of the key changes in the middle of the fetch, the store returns an error (`if_match`).
+        """
+        content = self._store.read(file.key, offset=offset, size=len(buffer), **self._get_options(file))
+        if not content:
+            raise ConnectionError(f"the store sent no bytes of {file.key}")
+        buffer[: len(content)] = content
+        self._arrived(len(content))
+        return len(content)
+
+    def close(self) -> None:
+        """Do nothing, because the operator is shared."""
+
+    def abort(self) -> None:
+        """Do nothing, because opendal can't end a read."""
 
 
 def _is_folder(key: str, entry: Any, folders: Container[str]) -> bool:

@@ -8,15 +8,15 @@ arguments. Credentials come from the environment only, and are never printed.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import gc
-import hashlib
 import importlib
 import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,25 +26,27 @@ from trainjob.credentials import clean_environment, redact_credentials
 from trainjob.errors import FetchError, InvalidSpec, Problem, ProblemKind, TrainJobError
 from trainjob.programs.fetch.bucket import create_bucket
 from trainjob.programs.fetch.connections import use_certificates
-from trainjob.programs.fetch.credentials import check_secrets
-from trainjob.programs.fetch.folder import Folder, sync_file
+from trainjob.programs.fetch.credentials import CREDENTIALS_HELP, check_secrets
+from trainjob.programs.fetch.folder import Folder
 from trainjob.programs.fetch.hub import HubSource
 from trainjob.programs.fetch.listing import Listing, StoreFile, compute_digests
 from trainjob.programs.fetch.mounted import MountedSource, find_models
 from trainjob.programs.fetch.names import check_conflicts, check_names
 from trainjob.programs.fetch.objects import ObjectSource
+from trainjob.programs.fetch.part_file import PART_FOLDER, PartFile, get_part_names
 from trainjob.programs.fetch.preparation import SOURCE_FOLDER, WORK_FOLDER, Preparation, add_options, parse_options
 from trainjob.programs.fetch.progress import FetchProgress, format_size, print_line
 from trainjob.programs.fetch.record import RECORD_FILE, RECORD_FOLDER, Record, RecordedFile, RecordWriter, read_record
 from trainjob.programs.fetch.selection import choose_files, describe_choice
+from trainjob.programs.fetch.transfer import transfer_files
 from trainjob.programs.fetch.web import WebSource
 from trainjob.version import check_version
 
-__all__ = ["CREDENTIALS_HELP", "Fetch", "fetch", "main"]
+__all__ = ["Fetch", "fetch", "main"]
 
-_WORKERS = 4
-CREDENTIALS_HELP = "name of a Secret, and the variables of which the pod must have at least one"
-_PARTIAL_FILES = f"{RECORD_FOLDER}/parts"  # incomplete files, each named after its key and content
+
+_LOCK_FILE = f"{RECORD_FOLDER}/lock"  # held while a fetch fills the folder
+_FULL_ADVICE = "enlarge the PersistentVolumeClaim, remove files from it, or leave files out with ignore_patterns"
 
 Source = HubSource | ObjectSource | WebSource | MountedSource
 
@@ -130,7 +132,10 @@ def fetch(request: Fetch, report: Callable[[str], None] = print_line) -> dict[st
         fetched = _FetchRun(source, listing, request, report).run()
     except TrainJobError:
         raise
-    except Exception as failure:  # opendal's errors have no common base; those of huggingface_hub are OSErrors, too
+    except Exception as failure:
+        if getattr(failure, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            raise FetchError(f"the volume of {request.folder} is full: {failure}", hint=_FULL_ADVICE) from failure
+        # opendal's errors have no common base; those of huggingface_hub are OSErrors, too.
         raise source.to_error(failure) from failure
     return {
         "uri": request.uri,
@@ -148,8 +153,8 @@ class _FetchRun:
         self._source, self._listing, self._request, self._report = source, listing, request, report
         self._folder = Folder(request.folder)
         self._prepared_paths = request.preparation.paths if request.preparation else ()
-        sizes = [file.size for file in listing.files]
-        self._progress = FetchProgress(sizes, report, lambda: sum(self._folder.sizes(_PARTIAL_FILES).values()))
+        size = sum(file.size for file in listing.files)
+        self._progress = FetchProgress(len(listing.files), size, report)
 
     def run(self) -> int:
         """Fetch the missing files and prepare the rows; return the number of fetched files."""
@@ -157,32 +162,56 @@ class _FetchRun:
         at = f" at {self._listing.revision}" if self._listing.revision else ""
         self._report(f"fetch: {len(self._listing.files)} files, {total}, from {self._request.uri}{at}")
         self._folder.path.mkdir(parents=True, exist_ok=True)
+        earlier = self._read_record()
+        paths = {file.path for file in self._listing.files} | self._find_stale(earlier) | {*self._prepared_paths}
+        for name in (*paths, _LOCK_FILE, f"{PART_FOLDER}/any", f"{WORK_FOLDER}/any"):
+            self._folder.size(name)  # raises for a linked folder before anything changes
+        if self._is_filled(earlier):
+            return 0
+        note = f"fetch: another fetch fills {self._folder.path}: waiting for its end"
+        with self._folder.lock(_LOCK_FILE, lambda: self._report(note)):
+            return self._fill(self._read_record())
+
+    def _read_record(self) -> Record:
         earlier = read_record(self._folder.path)
         advice = "remove this record; the files in the folder are then compared with the store"
         check_names(earlier.files, f"{self._folder.path}/{RECORD_FILE}", FetchError, RECORD_FOLDER, hint=advice)
-        stale = set(earlier.files) - {file.path for file in self._listing.files} - {*self._prepared_paths}
-        # Raises for a linked folder before anything changes.
-        for name in (*stale, *self._prepared_paths, f"{_PARTIAL_FILES}/any", f"{WORK_FOLDER}/any"):
-            self._folder.size(name)
+        return earlier
+
+    def _find_stale(self, earlier: Record) -> set[str]:
+        """Return the paths of recorded files that the request does not have."""
+        return set(earlier.files) - {file.path for file in self._listing.files} - {*self._prepared_paths}
+
+    def _is_filled(self, earlier: Record) -> bool:
+        """Return whether the folder has exactly what is requested, and report it."""
+        existing = [found for file in self._listing.files if (found := self._find_recorded(file, earlier))]
+        prepared = self._find_prepared(existing, earlier)
+        is_same = (earlier.uri, earlier.revision) == (self._request.uri, self._listing.revision)
+        is_whole = len(existing) == len(self._listing.files) and len(prepared) == len(self._prepared_paths)
+        if not (earlier.complete and is_same and is_whole) or self._find_stale(earlier):
+            return False
+        self._report("fetch: all files are in the folder already" + (", prepared" if prepared else ""))
+        return True
+
+    def _fill(self, earlier: Record) -> int:
+        if self._is_filled(earlier):  # another fetch has filled it meanwhile
+            return 0
+        stale = self._find_stale(earlier)
         existing = [found for file in self._listing.files if (found := self._find_existing(file, earlier))]
         prepared = self._find_prepared(existing, earlier)
-        if self._is_complete(earlier, existing) and len(prepared) == len(self._prepared_paths) and not stale:
-            self._report("fetch: all files are in the folder already" + (", prepared" if prepared else ""))
-            return 0
         self._remove_work_folder()
         if removed := {*stale, *(() if prepared else self._prepared_paths)} & earlier.files.keys():
             # A kill while files are removed leaves no complete record, but all are still listed.
-            RecordWriter(self._folder.path, earlier.uri, earlier.revision, earlier.files.values())
+            RecordWriter(self._folder.path, earlier.uri, earlier.revision, earlier.files.values()).close()
         for name in removed:
             self._folder.remove(name)
-        writer = RecordWriter(self._folder.path, self._request.uri, self._listing.revision, [*existing, *prepared])
-        missing = self._list_missing(existing)
-        with self._progress.report_periodically(), ThreadPoolExecutor(_WORKERS) as workers:
-            fetched = list(workers.map(lambda file: self._fetch_and_record(file, writer), missing))
-        if self._request.preparation and not prepared:
-            self._prepare(self._request.preparation, [*existing, *fetched], writer)
-        self._folder.clear(_PARTIAL_FILES)  # an earlier fetch may have left parts of other contents
-        writer.finish()
+        missing, origin = self._list_missing(existing), (self._request.uri, self._listing.revision)
+        with contextlib.closing(RecordWriter(self._folder.path, *origin, [*existing, *prepared])) as writer:
+            fetched = self._fetch(missing, writer)
+            self._folder.clear(PART_FOLDER)
+            if self._request.preparation and not prepared:
+                self._prepare(self._request.preparation, [*existing, *fetched], writer)
+            writer.finish()
         return len(missing)
 
     def _find_prepared(self, existing: Sequence[RecordedFile], earlier: Record) -> list[RecordedFile]:
@@ -211,61 +240,75 @@ class _FetchRun:
         gc.collect()  # NFS keeps a removed file, and thus its folder, while it is mapped into memory
         shutil.rmtree(self._folder.path / WORK_FOLDER, ignore_errors=True)
 
-    def _is_complete(self, earlier: Record, existing: Sequence[RecordedFile]) -> bool:
-        same = (earlier.uri, earlier.revision) == (self._request.uri, self._listing.revision)
-        return earlier.complete and same and len(existing) == len(self._listing.files)
+    def _find_recorded(self, file: StoreFile, earlier: Record) -> RecordedFile | None:
+        """Return the record of a file that is in the folder already; None if there is none, or it is not valid."""
+        found = earlier.files.get(file.path)
+        is_valid = found and (found.size, found.mark) == (file.size, file.mark)
+        return found if is_valid and self._folder.size(file.path) == file.size else None
 
     def _find_existing(self, file: StoreFile, earlier: Record) -> RecordedFile | None:
         """Return the record of a file that is in the folder already; None if it must be fetched.
 
         If the file has no valid record, but the store has a digest of it, its content is compared with the digest.
         """
+        if recorded := self._find_recorded(file, earlier):
+            return recorded
         if self._folder.size(file.path) != file.size:
             return None
-        recorded = earlier.files.get(file.path)
-        if recorded and (recorded.size, recorded.mark) == (file.size, file.mark):
-            return recorded
         file = self._source.add_digest(file)
-        return self._verify(file, file.path) if file.has_digest else None
+        return self._verify(file) if file.has_digest else None
 
     def _list_missing(self, existing: Sequence[RecordedFile]) -> list[StoreFile]:
         existing_paths = {file.path for file in existing}
         for file in self._listing.files:
             if file.path in existing_paths:
-                self._progress.report_file(file.path, file.size, fetched=False)
+                self._progress.report_file(file.path, file.size, moved=False)
         return [file for file in self._listing.files if file.path not in existing_paths]
 
-    def _fetch_and_record(self, file: StoreFile, writer: RecordWriter) -> RecordedFile:
-        fetched = self._fetch_file(file)
-        writer.add(fetched)
+    def _fetch(self, files: Sequence[StoreFile], writer: RecordWriter) -> list[RecordedFile]:
+        """Fetch files, and record each as soon as it is complete."""
+        fetched: list[RecordedFile] = []
+        for file in files:
+            self._folder.remove(file.path)  # first, because a volume may not have space for both
+        self._folder.clear(PART_FOLDER, keep={name for file in files for name in get_part_names(file)})
+        self._check_space(files)
+
+        def finish(part: PartFile) -> bool:
+            file = self._source.add_digest(part.file)
+            if file.sha256 not in ("", part.sha256) or file.blob not in ("", part.blob):
+                return False
+            part.move_to(file.path)
+            fetched.append(RecordedFile(file.path, file.size, file.mark, part.sha256))
+            writer.add(fetched[-1])
+            self._progress.report_file(file.path, file.size)
+            return True
+
+        create_reader, connections = self._source.create_readers(self._listing.revision), self._source.connections
+        with self._progress.report_periodically():
+            damaged = transfer_files(self._folder, files, create_reader, finish, self._progress, connections)
+        if damaged:
+            raise FetchError(
+                f"{damaged[0].key} of {self._source} was damaged during the transfer",
+                hint="its size or digest differs from the store's listing, or from the digest in the address",
+            )
         return fetched
 
-    def _fetch_file(self, file: StoreFile) -> RecordedFile:
-        file = self._source.add_digest(file)
-        part = f"{_PARTIAL_FILES}/{hashlib.sha256(f'{file.key} {file.mark}'.encode()).hexdigest()[:32]}"
-        self._folder.remove(file.path)  # first, because a volume may not have space for both
-        for _ in range(2):  # a file that arrives damaged is fetched once more
-            with self._folder.open_for_appending(part) as target:
-                self._source.download(file, target, self._listing.revision)
-                sync_file(target)
-            if fetched := self._verify(file, part):
-                self._folder.move(part, file.path)
-                self._progress.report_file(file.path, file.size)
-                return fetched
-            self._folder.remove(part)
-        raise FetchError(
-            f"{file.key} of {self._source} was damaged during the transfer",
-            hint="its size or digest differs from the store's listing, or from the digest in the address",
-        )
+    def _check_space(self, files: Sequence[StoreFile]) -> None:
+        """Raise a FetchError if the volume has no space for files, of which parts may be there."""
+        size = sum(file.size for file in files) - sum(self._folder.list_usage(PART_FOLDER).values())
+        free = self._folder.get_free_bytes()
+        if free is not None and size > free:
+            raise FetchError(
+                f"the files need {format_size(size)} more, but the volume of {self._folder.path} has "
+                f"{format_size(free)} left",
+                hint=_FULL_ADVICE,
+            )
 
-    def _verify(self, file: StoreFile, name: str) -> RecordedFile | None:
-        """Return the record of the file `name`; None if its content differs from the listing."""
-        if self._folder.size(name) != file.size:
-            return None
-        with self._folder.open_for_reading(name) as content:
+    def _verify(self, file: StoreFile) -> RecordedFile | None:
+        """Return the record of a file in the folder; None if its content differs from the listing."""
+        with self._folder.open_for_reading(file.path) as content:
             sha256, blob = compute_digests(content, file.size)
-        pairs = [(file.sha256, sha256), (file.blob, blob)]
-        if any(expected not in ("", found) for expected, found in pairs):
+        if file.sha256 not in ("", sha256) or file.blob not in ("", blob):
             return None
         return RecordedFile(file.path, file.size, file.mark, sha256)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 __all__ = ["FetchProgress", "format_size", "print_line"]
 
-_INTERVAL = 10.0  # seconds between lines about files that are still arriving
+_INTERVAL = 10.0  # seconds between lines about files that are under way
 
 
 class FetchProgress:
@@ -18,37 +19,49 @@ class FetchProgress:
     A line reads `fetch: 3/7 model.safetensors 12.3 MB (45 %)`. All methods may be called from any thread.
 
     Args:
-        sizes: size of every file in bytes.
+        files: number of files.
+        size: their total size in bytes.
         report: function that takes each line.
-        get_partial_bytes: function that returns the bytes on disk of the files that are not complete.
         interval: seconds between lines about incomplete files.
     """
 
-    def __init__(
-        self,
-        sizes: list[int],
-        report: Callable[[str], None],
-        get_partial_bytes: Callable[[], int],
-        interval: float = _INTERVAL,
-    ) -> None:
-        self._files, self._bytes = len(sizes), sum(sizes)
-        self._report, self._get_partial_bytes, self._interval = report, get_partial_bytes, interval
-        self._files_done = self._bytes_done = 0
+    def __init__(self, files: int, size: int, report: Callable[[str], None], interval: float = _INTERVAL) -> None:
+        self._files, self._bytes = files, size
+        self._print, self._interval = report, interval
+        self._files_done = self._bytes_done = self._bytes_moved = 0
         self._lock = threading.Lock()
 
-    def report_file(self, path: str, size: int, *, fetched: bool = True) -> None:
-        """Count a file and print its line; `fetched` is False if the folder already had it."""
+    def add_bytes(self, count: int, *, moved: bool = True) -> None:
+        """Count bytes that are done; `moved` is False if they were there already.
+
+        A negative count takes back bytes that have to be moved again.
+        """
+        with self._lock:
+            self._bytes_done += count
+            self._bytes_moved += count if moved else 0
+
+    def report_file(self, path: str, size: int, *, moved: bool = True) -> None:
+        """Count a complete file and print its line.
+
+        Args:
+            path: path of the file.
+            size: its size in bytes.
+            moved: False if the file was already there; its bytes then count as done now.
+        """
         with self._lock:
             self._files_done += 1
-            self._bytes_done += size
-            note = "" if fetched else ", already there"
-            self._report(
-                f"fetch: {self._files_done}/{self._files} {path} {format_size(size)} ({self._percent()} %{note})"
-            )
+            self._bytes_done += 0 if moved else size
+            note = "" if moved else ", already there"
+            self._report(f"{self._files_done}/{self._files} {path} {format_size(size)} ({self._percent()} %{note})")
+
+    def report(self, line: str) -> None:
+        """Print a line about the transfer."""
+        with self._lock:
+            self._report(line)
 
     @contextlib.contextmanager
     def report_periodically(self) -> Iterator[None]:
-        """Report at regular intervals how many bytes are fetched.
+        """Report at regular intervals how many bytes are done, how fast, and how long the others take.
 
         A single file may take an hour, and without these lines the log would be silent.
         """
@@ -62,18 +75,25 @@ class FetchProgress:
             reporter.join()
 
     def _report_until_stopped(self, stop: threading.Event) -> None:
-        last = -1
+        start = last_time = time.monotonic()
+        last = 0
         while not stop.wait(self._interval):
-            partial_bytes = self._get_partial_bytes()
+            now = time.monotonic()
             with self._lock:
-                received = self._bytes_done + partial_bytes
-                if received != last:
-                    text = f"{format_size(received)} of {format_size(self._bytes)} ({self._percent(partial_bytes)} %)"
-                    self._report(f"fetch: {text}")
-            last = received
+                if self._bytes_moved != last:
+                    rate = (self._bytes_moved - last) / (now - last_time)
+                    left = (self._bytes - self._bytes_done) * (now - start) / max(1, self._bytes_moved)
+                    self._report(
+                        f"{format_size(self._bytes_done)} of {format_size(self._bytes)} ({self._percent()} %), "
+                        f"{format_size(max(0.0, rate))}/s, {_format_seconds(left)} left"
+                    )
+                last, last_time = self._bytes_moved, now
 
-    def _percent(self, partial_bytes: int = 0) -> int:
-        return min(100, 100 * (self._bytes_done + partial_bytes) // self._bytes) if self._bytes else 100
+    def _report(self, text: str) -> None:
+        self._print(f"fetch: {text}")
+
+    def _percent(self) -> int:
+        return min(100, 100 * self._bytes_done // self._bytes) if self._bytes else 100
 
 
 def print_line(line: str) -> None:
@@ -88,3 +108,8 @@ def format_size(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def _format_seconds(seconds: float) -> str:
+    minutes = round(max(0.0, seconds)) // 60
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {round(seconds) % 60} s"

@@ -81,7 +81,7 @@ def _entry(line: str) -> dict[str, Any] | None:
 
 
 class RecordWriter:
-    """Writer of a folder's record while the folder is filled; for use from any thread.
+    """Writer of a folder's record while the folder is filled; the caller closes or finishes it. For any thread.
 
     Args:
         folder: the folder to fill.
@@ -91,25 +91,30 @@ class RecordWriter:
     """
 
     def __init__(self, folder: Path, uri: str, revision: str, files: Iterable[RecordedFile]) -> None:
-        self._folder, self._lock = Folder(folder), threading.Lock()
+        target, self._lock = Folder(folder), threading.Lock()
         head = {"format": _FORMAT, "version": 1, "uri": uri, "revision": revision}
         lines = [head, *(asdict(file) for file in files)]
-        self._folder.remove(_NEW_RECORD)
-        with self._folder.open_for_appending(_NEW_RECORD) as record:
-            record.write(b"".join(map(_line, lines)))
-            sync_file(record)
-        self._folder.move(_NEW_RECORD, RECORD_FILE)
+        target.remove(_NEW_RECORD)
+        self._file = target.open_for_appending(_NEW_RECORD)
+        self._file.write(b"".join(map(_line, lines)))
+        sync_file(self._file)
+        target.move(_NEW_RECORD, RECORD_FILE)
 
     def add(self, entry: RecordedFile) -> None:
         """Record a file that is on disk and verified."""
-        with self._lock, self._folder.open_for_appending(RECORD_FILE) as file:
-            file.write(_line(asdict(entry)))
+        with self._lock:
+            self._file.write(_line(asdict(entry)))
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close the record; the folder is not complete, unless `finish` was called."""
+        self._file.close()
 
     def finish(self) -> None:
-        """Record that the folder is complete."""
-        with self._lock, self._folder.open_for_appending(RECORD_FILE) as file:
-            file.write(_line({"whole": True}))
-            sync_file(file)
+        """Record that the folder is complete, and close the record."""
+        with self._lock, self._file:
+            self._file.write(_line({"whole": True}))
+            sync_file(self._file)
 
 
 def _line(entry: Mapping[str, Any]) -> bytes:

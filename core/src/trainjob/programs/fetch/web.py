@@ -1,34 +1,25 @@
 """Fetches of one file from a web server.
 
-The standard library is used. The service `http` of opendal 0.47 needs HEAD, allows no query in an address, and fails if
-a server ignores ranges. The HTTP library of huggingface_hub is requests or httpx, depending on its version.
+The service `http` of opendal 0.47 needs HEAD, allows no query in an address, and fails if a server ignores ranges.
 """
 
 from __future__ import annotations
 
-import re
-import ssl
-import time
+import functools
 from dataclasses import dataclass, field
-from http.client import HTTPException
+from http.client import HTTPResponse
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO
-from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from trainjob.errors import FetchError
 from trainjob.programs.fetch.connections import find_connection_advice
+from trainjob.programs.fetch.http_reader import HttpReader, Location, Locations, open_location
 from trainjob.programs.fetch.listing import Listing, StoreFile
-from trainjob.version import VERSION
+from trainjob.programs.fetch.retries import with_retries
+from trainjob.programs.fetch.transfer import ReaderFactory
 
 __all__ = ["WebSource"]
 
-_BLOCK = 1 << 20
-_TIMEOUT = 60.0  # seconds without a byte
-_PAUSES = (0.5, 1.0, 2.0)  # seconds between tries
-_RETRY_STATUSES = (429, 500, 502, 503, 504)
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 _REPEAT = "the step may be repeated at any time"
 _LOGIN_ADVICE = "give the step a Secret with the key ACCESS_TOKEN, which is sent as a Bearer token, or correct it"
 
@@ -46,31 +37,19 @@ class WebSource:
     url: str
     sha256: str = ""
     token: str = field(default="", repr=False)
+    connections = 4  # a server of one file may be a small one
 
     def list_files(self) -> Listing:
         """Return the file, as the header of a response describes it.
 
         The request is a GET whose body is not read, because some servers refuse HEAD.
         """
-        with self._open(0) as response:
-            return Listing((self._describe(response, 0),))
+        with with_retries(lambda: open_location(self._location)) as response:
+            return Listing((self._describe(response),))
 
-    def download(self, file: StoreFile, target: BinaryIO, revision: str) -> None:  # noqa: ARG002 - a file has none
-        """Append the bytes of the file that `target` does not have yet.
-
-        A broken connection is opened again as long as each one brings bytes. If the server ignores ranges, `target`
-        is emptied first.
-        """
-        while (here := target.tell()) < file.size:
-            with self._open(here) as response:
-                found = self._describe(response, here)
-                if (found.size, found.mark) != (file.size, file.mark):
-                    raise self._changed()
-                if response.status != 206:
-                    target.truncate(0)
-                _append(response, target)
-            if target.tell() <= here:
-                raise FetchError(f"{self} sent no bytes after the first {here}", hint=_REPEAT)
+    def create_readers(self, revision: str) -> ReaderFactory:  # noqa: ARG002 - a file has none
+        """Return the factory of readers."""
+        return functools.partial(HttpReader, Locations(lambda _: self._location, self._check_unchanged))
 
     def add_digest(self, file: StoreFile) -> StoreFile:
         """Return the file unchanged, because it already has the digest of the address."""
@@ -78,7 +57,7 @@ class WebSource:
 
     def to_error(self, failure: Exception) -> FetchError:
         """Return the error for a failure of the HTTP library: one sentence, and a hint."""
-        status, kind = getattr(failure, "code", None), type(failure).__name__
+        status, kind = getattr(failure, "status", None), type(failure).__name__
         if status in (401, 403):
             return FetchError(f"{self}: access denied (HTTP {status})", hint=_LOGIN_ADVICE)
         if status in (404, 410):
@@ -91,32 +70,16 @@ class WebSource:
     def __str__(self) -> str:
         return self.url
 
-    def _open(self, offset: int) -> Any:
-        """Return the response with the file from an offset on.
+    @property
+    def _location(self) -> Location:
+        return Location(self.url, {"Authorization": f"Bearer {self.token}"} if self.token else {})
 
-        The request is repeated if the server cannot be reached, or is busy.
-        """
-        for pause in _PAUSES:
-            try:
-                return self._open_once(offset)
-            except HTTPError as refusal:
-                if refusal.code not in _RETRY_STATUSES:
-                    raise
-            except URLError as failure:
-                if isinstance(failure.reason, ssl.SSLError):
-                    raise
-            time.sleep(pause)
-        return self._open_once(offset)
+    def _check_unchanged(self, file: StoreFile, response: HTTPResponse) -> None:
+        found = self._describe(response)
+        if (found.size, found.mark) != (file.size, file.mark):
+            raise self._changed()
 
-    def _open_once(self, offset: int) -> Any:
-        request = Request(self.url, headers={"User-Agent": f"trainjob/{VERSION}"})  # noqa: S310 - http(s)
-        if offset:
-            request.add_header("Range", f"bytes={offset}-")
-        if self.token:
-            request.add_unredirected_header("Authorization", f"Bearer {self.token}")
-        return build_opener(_Redirects).open(request, timeout=_TIMEOUT)
-
-    def _describe(self, response: Any, offset: int) -> StoreFile:
+    def _describe(self, response: HTTPResponse) -> StoreFile:
         """Return the file that the header of a response describes.
 
         Raises:
@@ -128,8 +91,7 @@ class WebSource:
             raise FetchError(f"the response of {self} is a web page (text/html), not the file {name}", hint=hint)
         size = headers.get("Content-Length", "")
         if response.status == 206:
-            found = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
-            size = found[2] if found and int(found[1]) == offset else ""
+            size = headers.get("Content-Range", "").rpartition("/")[2]
         if not size.isdecimal():
             hint = "without it a complete file can't be distinguished from a part of it: put the file into a store"
             raise FetchError(f"{self}: the response has no valid length", hint=hint)
@@ -143,36 +105,3 @@ class WebSource:
 
     def _changed(self) -> FetchError:
         return FetchError(f"{self} changed while it was fetched", hint=_REPEAT)
-
-
-class _Redirects(HTTPRedirectHandler):
-    """A handler that keeps the token on its server, and the connection encrypted."""
-
-    def redirect_request(self, request: Request, *response: Any) -> Request | None:
-        """Return the request to the address of the redirect.
-
-        Raises:
-            FetchError: the redirect leads from HTTPS to another protocol.
-        """
-        following = super().redirect_request(request, *response)
-        if following is None:
-            return None
-        if following.type not in ("https", request.type):
-            hint = "name the address of the file itself"
-            raise FetchError(f"{request.full_url} redirects to {following.type}://, without TLS", hint=hint)
-        token = request.unredirected_hdrs.get("Authorization")
-        if token and (following.type, following.host) == (request.type, request.host):
-            following.add_unredirected_header("Authorization", token)
-        return following
-
-
-def _append(response: Any, target: BinaryIO) -> None:
-    """Append the body of a response, or the part before its connection breaks."""
-    while True:
-        try:
-            block = response.read(_BLOCK)
-        except (OSError, HTTPException):
-            return
-        if not block:
-            return
-        target.write(block)

@@ -1,0 +1,71 @@
+"""Faults in single responses of the HTTP servers of tests."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of no time
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of one response.
+
+    Attributes:
+        status: HTTP status of a response without the file; 0 for the file.
+        retry_after: value of its header; empty for none.
+        sent: bytes after which the connection ends, headers included.
+        is_reset: whether the connection is reset, not closed.
+    """
+
+    status: int = 0
+    retry_after: str = ""
+    sent: int = 0
+    is_reset: bool = False
+
+
+def with_faults(handler: type[Any], name: str, faults: list[Fault]) -> type[Any]:
+    """Return a handler whose first responses to GETs of a file have faults.
+
+    Args:
+        handler: subclass of BaseHTTPRequestHandler.
+        name: the end of the file's path.
+        faults: the faults; each is removed when it happens.
+    """
+
+    def get(self: Any) -> None:
+        is_file = self.path.partition("?")[0].endswith(name)
+        fault = faults.pop(0) if is_file and faults else None
+        if fault and fault.status:
+            self.send_response(fault.status)
+            self.send_header("Content-Length", "0")
+            if fault.retry_after:
+                self.send_header("Retry-After", fault.retry_after)
+            self.end_headers()
+            return
+        if fault:
+            self.wfile = _BreakingWriter(self.wfile, self.connection, fault)
+        handler.do_GET(self)
+
+    return type("FaultyHandler", (handler,), {"do_GET": get})
+
+
+class _BreakingWriter:
+    """A response's stream that ends after some bytes."""
+
+    def __init__(self, stream: Any, connection: socket.socket, fault: Fault) -> None:
+        self._stream, self._connection, self._fault, self._left = stream, connection, fault, fault.sent
+
+    def write(self, data: bytes) -> None:
+        self._stream.write(data[: self._left])
+        self._left -= len(data)
+        if self._left <= 0:
+            if self._fault.is_reset:
+                self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            raise ConnectionError
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
