@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob import CustomTrainer
+from trainjob import CustomTrainer, Placement, TRLConfig
 from trainjob.errors import InvalidSpec
 from trainjob_airflow import ExportModelOperator, FineTuneOperator, InitializeModelOperator, TrainJobOperator
 
@@ -31,6 +31,14 @@ WRONG = {
     ),
     "nodes of the operator": (lambda: tune(num_nodes=2), ["in FineTuneOperator; did you mean config.num_nodes?"]),
     "epochs of the operator": (lambda: tune(epochs=3), ["in FineTuneOperator; did you mean config.epochs?"]),
+    "template in an object": (
+        lambda: tune(config=TRLConfig(method="sft", eval_dataset_path="{{ ds }}")),
+        ["TRLConfig cannot be an object with a template: Airflow renders no templates in it; give a dict"],
+    ),
+    "statement of Jinja in an object": (
+        lambda: tune(placement=Placement(service_account_name="{% if params.fast %}fast{% endif %}")),
+        ["Placement cannot be an object with a template: Airflow renders no templates in it; give a dict"],
+    ),
     "Airflow's resources": (lambda: tune(resources={"gpu": 1}), ["did you mean config.resources_per_node?"]),
     "the trigger's argument": (lambda: tune(on_kill_action="keep"), ["in FineTuneOperator; did you mean on_kill?"]),
     "name of the component's input": (lambda: tune(deadline_seconds=60), ["did you mean deadline?"]),
