@@ -42,6 +42,7 @@ WRONG = {
     "Airflow's resources": (lambda: tune(resources={"gpu": 1}), ["did you mean config.resources_per_node?"]),
     "the trigger's argument": (lambda: tune(on_kill_action="keep"), ["in FineTuneOperator; did you mean on_kill?"]),
     "name of the component's input": (lambda: tune(deadline_seconds=60), ["did you mean deadline?"]),
+    "retries of the component": (lambda: tune(attempts=3), ["in FineTuneOperator; did you mean retries?"]),
     "misspelled argument": (lambda: tune(start_timout=60), ["did you mean start_timeout?"]),
     "priority without a queue": (lambda: tune(priority_class="high"), ["did you mean queue_name.priority_class?"]),
     "image of a job": (

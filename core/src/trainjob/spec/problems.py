@@ -23,6 +23,8 @@ SEARCH_ADVICE = (
     "https://github.com/trainjob/trainjob/blob/main/docs/how-to/sweeps.md"
 )
 """Advice for what the OptimizerClient of the Kubeflow SDK takes."""
+# The same setting of the operators and of the components.
+_ENGINES_RETRIES = {"attempts": "retries", "retries": "attempts"}
 _TEMPLATE_ADVICE = "it is a template, and no template is rendered"
 _NUMBER, _TEXT, _LIST, _DICT = "it must be a number", "it must be a text", "it must be a list", "it must be a dict"
 _WHOLE_NUMBER, _BOOLEAN = "it must be a whole number", "it must be true or false"
@@ -161,7 +163,7 @@ def describe_unknown_argument(
         step: class of the owner's step; None if it has none.
         renamed: names of the owner's arguments by the paths of the step's fields, if they differ.
     """
-    path = suggest_field(name, step) if step else ""
+    path = _ENGINES_RETRIES.get(name) or (suggest_field(name, step) if step else "")
     first, dot, rest = path.partition(".")
     suggestion = renamed.get(path) or f"{renamed.get(first, first)}{dot}{rest}"
     if suggestion.partition(".")[0] not in known:
