@@ -323,5 +323,5 @@ endef
 
 .venv/uv/bin/uv:
 	@echo "fetching uv"
-	@"$(PYTHON)" -m venv .venv/uv
+	@mkdir -p .venv; "$(PYTHON)" -m venv .venv/uv 2>.venv/uv.log || { cat .venv/uv.log >&2; false; } # no traceback after Ctrl-C
 	@.venv/uv/bin/pip install $(QUIET) 'uv>=0.9,<0.14'
