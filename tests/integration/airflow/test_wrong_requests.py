@@ -27,7 +27,7 @@ WRONG = {
     ),
     "no framework": (
         lambda: FineTuneOperator(task_id="t", model="meta-llama/Llama-3.1-8B-Instruct", workspace="w"),
-        ["config is required: choose the framework:", '{"framework": "trl", "method": "sft"} trains any other model'],
+        ["config is required: choose the framework:", '{"framework": "trl", "method": "sft"} trains another model'],
     ),
     "nodes of the operator": (lambda: tune(num_nodes=2), ["in FineTuneOperator; did you mean config.num_nodes?"]),
     "epochs of the operator": (lambda: tune(epochs=3), ["in FineTuneOperator; did you mean config.epochs?"]),

@@ -22,7 +22,7 @@ from trainjob.manifest.request_parser import parse_documents
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 TORCHTUNE_LINE = 'config={"framework": "torchtune"} trains llama3.2-1b, llama3.2-3b, llama3.3-70b, qwen2.5-1.5b with'
-TRL_LINE = 'config={"framework": "trl", "method": "sft"} trains any other model of a workspace with TRL'
+TRL_LINE = 'config={"framework": "trl", "method": "sft"} trains another model of a workspace with TRL'
 
 
 def tune(**fields):
