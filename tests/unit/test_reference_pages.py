@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 import zlib
 from pathlib import Path
@@ -43,6 +44,22 @@ def test_the_operators_components_and_parameters_are_those_of_the_steps():
     """`make reference` writes them."""
     stale = [str(path) for path, text in write.render_files().items() if (ROOT / path).read_text("utf-8") != text]
     assert not stale
+
+
+def test_the_names_of_the_glossary_exist():
+    names = re.findall(r"`(trainjob(?:_local)?(?:\.\w+)+)`", (REFERENCE / "glossary.md").read_text("utf-8"))
+    assert len(names) > 40
+    assert [name for name in names if not exists(name)] == []
+
+
+def exists(name):
+    """Return whether a module, its attribute, or a field of its class has a name."""
+    owner, _, last = name.rpartition(".")
+    try:
+        found = pkgutil.resolve_name(owner)
+        return hasattr(found, last) or last in getattr(found, "model_fields", {}) or bool(pkgutil.resolve_name(name))
+    except (AttributeError, ImportError):
+        return False
 
 
 def test_a_field_that_its_class_does_not_describe_is_an_error():

@@ -1,4 +1,4 @@
-"""Tests that docs/reference/versions.md has the versions of the lock files and of the control planes' Go modules."""
+"""Tests that pages have the versions of lock files and Go modules, the tested Pythons, and all frameworks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+
+from tests.integration.packaging.versions import PYTHONS
+from trainjob.framework_modules import list_own_frameworks
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "versions.md").read_text()
@@ -84,5 +87,17 @@ def test_each_package_has_its_python_versions(folder):
     name, lowest = (
         re.search(rf'^{key} = "(?:>=)?(\S+)"', text, re.MULTILINE)[1] for key in ("name", "requires-python")
     )
-    highest = max(re.findall(r"Python :: (3\.\d+)", text), key=lambda version: int(version[2:]))
-    assert f"| `{name}` | {lowest} to {highest} |" in PAGE
+    tested = re.findall(r"Python :: (3\.\d+)", text)
+    assert f"| `{name}` | {lowest} to {tested[-1]} |" in PAGE
+    assert tested == list(PYTHONS[PYTHONS.index(lowest) :])
+
+
+@pytest.mark.parametrize("page", ["README.md", "providers/airflow/README.md", "docs/reference/airflow.md"])
+def test_the_first_pages_about_airflow_have_the_python_versions_that_are_tested(page):
+    assert f"Python 3.11 to {PYTHONS[-1]}" in (ROOT / page).read_text()
+
+
+@pytest.mark.parametrize("folder", [".", "core", "providers/airflow", "components/kfp"])
+def test_each_readme_names_all_training_frameworks(folder):
+    text = (ROOT / folder / "README.md").read_text().replace("-", "").lower()
+    assert [name for name in list_own_frameworks() if name not in text] == []

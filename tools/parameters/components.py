@@ -51,7 +51,7 @@ _OWN_FIELDS = {
         _input(
             "workspace",
             "workspace",
-            "name of the claim that the steps share, mounted at /workspace; or a path, see the overview",
+            "name of the PersistentVolumeClaim of the steps, mounted at /workspace; or a path, see the overview",
         ),
         _input(
             "on_kill",

@@ -33,7 +33,7 @@ _TYPES = {
 # What differs from the field's description.
 _NOTES = {
     "queue": "Airflow's own `queue` selects workers",
-    "workspace": "It is a `Workspace`, the name of an existing claim, or a `trainjob.WorkspaceVolume`",
+    "workspace": "It is a `Workspace`, the name of an existing PVC, or a `trainjob.WorkspaceVolume`",
 }
 
 

@@ -40,7 +40,7 @@ _KINDS = {
     "list": "list",
     "mapping": "mapping",
     "object": "object",
-    "workspace": "claim or object",
+    "workspace": "name of a PVC, or object",
 }
 _MANIFEST = (
     "In a file it is the TrainJob itself, in Airflow the argument `manifest` of `TrainJobOperator`, and in Kubeflow "
@@ -57,7 +57,7 @@ other keys are its fields.
 A parameter has the same name everywhere. The only exception is `queue_name` of the operators, because `queue` of every
 Airflow operator selects its workers.
 
-* **Duration**: a text such as `6h`, `90m` or `PT6H`; in Python and Airflow also a `timedelta` or a number of seconds.
+* **Duration**: a text such as `6h`, `90m` or `PT6H`, or a number of seconds; in Python also a `timedelta`.
 * **Object**: an instance of the [class](#objects) or a dict of its fields in Python and Airflow. In YAML it is a
   mapping, in Kubeflow Pipelines a dict. A text for a `Queue`, `Runtime`, `SecretReference` or `WorkspaceVolume` means
   the name.

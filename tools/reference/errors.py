@@ -23,6 +23,7 @@ from trainjob_local.environments.errors import EnvironmentInUse, EnvironmentNotC
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "errors.md"
 _WIDTH = 120
+_OWN_PAGE = re.compile(r"https://github\.com/trainjob/trainjob/blob/main/docs/(\S+\.md)")
 _NOT_IN_TABLE = (
     errors.FetchError,
     errors.OutputInUse,
@@ -166,7 +167,8 @@ def _render_reasons() -> Iterator[str]:
             continue
         ended = {None: "", 0.0: "at once"}.get(rule.grace, f"after {rule.grace or 0:g} s")
         error = f"[`{rule.error.__name__}`](#{rule.error.__name__.lower()})"
-        yield f"| `{category.value}` | {meanings[category.name]} | {error} | {_capitalize(rule.advice)}. | {ended} |"
+        advice = _OWN_PAGE.sub(r"[this page](../\1)", _capitalize(rule.advice))
+        yield f"| `{category.value}` | {meanings[category.name]} | {error} | {advice}. | {ended} |"
 
 
 def _category_docstrings() -> dict[str, str]:

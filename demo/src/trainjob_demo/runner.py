@@ -82,6 +82,7 @@ def run_demo(
         laptop = stack.enter_context(LocalCluster(state, environments=images, pod_env={"HF_ENDPOINT": hub_url}))
         cluster = Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))
         stack.callback(cluster.close)
+        stack.callback(signal.signal, signal.SIGINT, signal.SIG_IGN)  # first: Ctrl-C does not stop the clean-up
         begun = time.monotonic()
         view = run_chain(engine, workflow, cluster, laptop.kubeconfig)
         seconds = time.monotonic() - begun

@@ -99,7 +99,7 @@ def _deadline(draft: Draft, path: Path, seconds: Any) -> None:
     if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 1:
         draft.fields.mark_refused(path, "it must be a whole number of seconds, at least 1")
     elif draft.dialect is Dialect.V2_2:
-        reason = "counted from creation, or from the end of a suspension; then pods, logs and own claims are deleted"
+        reason = "counted from creation, or from the end of a suspension; then pods, logs and own PVCs are deleted"
         draft.fields.mark_converted(path, "spec.activeDeadlineSeconds", reason)
         draft.spec["activeDeadlineSeconds"] = seconds
     else:

@@ -105,7 +105,7 @@ def test_a_complete_platform(plane, client, namespace):
         "webhook": ("ok", "the Trainer's webhook responds", ""),
         "trainjob": ("ok", "a TrainJob on the runtime torch-distributed would be accepted", ""),
         "kueue": ("ok", "queues: team (any: cpu 1)", ""),
-        "storage": ("ok", "a claim that names no storage class gets local-directory", ""),
+        "storage": ("ok", "a PersistentVolumeClaim without a storage class gets local-directory", ""),
     }
     assert (code, rest) == (0, f"TrainJobs can run in namespace {namespace}.\n")
     assert client.list("TrainJob", namespace) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob import CustomTrainer
+from trainjob import CustomTrainer, Placement, TRLConfig
 from trainjob.errors import InvalidSpec
 from trainjob_airflow import ExportModelOperator, FineTuneOperator, InitializeModelOperator, TrainJobOperator
 
@@ -27,13 +27,22 @@ WRONG = {
     ),
     "no framework": (
         lambda: FineTuneOperator(task_id="t", model="meta-llama/Llama-3.1-8B-Instruct", workspace="w"),
-        ["config is required: choose the framework:", '{"framework": "trl", "method": "sft"} trains any other model'],
+        ["config is required: choose the framework:", '{"framework": "trl", "method": "sft"} trains another model'],
     ),
     "nodes of the operator": (lambda: tune(num_nodes=2), ["in FineTuneOperator; did you mean config.num_nodes?"]),
     "epochs of the operator": (lambda: tune(epochs=3), ["in FineTuneOperator; did you mean config.epochs?"]),
+    "template in an object": (
+        lambda: tune(config=TRLConfig(method="sft", eval_dataset_path="{{ ds }}")),
+        ["TRLConfig cannot be an object with a template: Airflow renders no templates in it; give a dict"],
+    ),
+    "statement of Jinja in an object": (
+        lambda: tune(placement=Placement(service_account_name="{% if params.fast %}fast{% endif %}")),
+        ["Placement cannot be an object with a template: Airflow renders no templates in it; give a dict"],
+    ),
     "Airflow's resources": (lambda: tune(resources={"gpu": 1}), ["did you mean config.resources_per_node?"]),
     "the trigger's argument": (lambda: tune(on_kill_action="keep"), ["in FineTuneOperator; did you mean on_kill?"]),
     "name of the component's input": (lambda: tune(deadline_seconds=60), ["did you mean deadline?"]),
+    "retries of the component": (lambda: tune(attempts=3), ["in FineTuneOperator; did you mean retries?"]),
     "misspelled argument": (lambda: tune(start_timout=60), ["did you mean start_timeout?"]),
     "priority without a queue": (lambda: tune(priority_class="high"), ["did you mean queue_name.priority_class?"]),
     "image of a job": (

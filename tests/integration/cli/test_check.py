@@ -65,7 +65,7 @@ def test_an_administrator_passes_all_checks(trainjob, laptop, client, namespace)
         "webhook": ("ok", "the Trainer's webhook responds", ""),
         "trainjob": ("ok", "a TrainJob on the runtime torch-distributed would be accepted", ""),
         "kueue": ("ok", "Kueue is not installed: TrainJobs start immediately and can't use a queue", ""),
-        "storage": ("ok", "a claim that names no storage class gets local-directory", ""),
+        "storage": ("ok", "a PersistentVolumeClaim without a storage class gets local-directory", ""),
     }
     assert done.stdout.endswith(f"\n\nTrainJobs can run in namespace {namespace}.\n")
     assert client.list("TrainJob", namespace) == []
@@ -102,7 +102,7 @@ def test_missing_permissions_are_reported_with_the_roles_to_apply(trainjob, rest
     untried = ("unknown", "it can't be tested without the permission to create trainjobs", "")
     assert found["webhook"] == untried
     assert found["runtimes"] == ("unknown", "ClusterTrainingRuntime and TrainingRuntimes can't be listed", "")
-    assert found["claims"] == ("unknown", f"the claims of namespace {namespace} can't be listed", "")
+    assert found["claims"] == ("unknown", f"the PersistentVolumeClaims of namespace {namespace} can't be listed", "")
     assert found["sidecars"][0] == "unknown"
     assert [row[0] for row in found.values()] == ["ok", "ok", "ok", "failed", *["unknown"] * 2, "ok", *["unknown"] * 5]
     assert f"TrainJobs can't run in namespace {namespace}: fix the failed checks above.\n" in done.stdout
@@ -175,7 +175,7 @@ def test_a_lost_claim_is_a_warning(trainjob, client, namespace):
     assert parse_rows(trainjob("check", "-n", namespace).stdout)["claims"] == (
         "ok",
         "w (ReadWriteOnce, Pending)",
-        "on one node only: w; pods on several nodes need a claim with ReadWriteMany",
+        "on one node only: w; pods on several nodes need ReadWriteMany",
     )
     client.patch("PersistentVolumeClaim", namespace, "w", {"status": {"phase": "Lost"}}, "status")
     assert parse_rows(trainjob("check", "-n", namespace).stdout)["claims"][:2] == (

@@ -191,7 +191,7 @@ def check_trainjob(arguments):
     """Parse the words of a `trainjob` command, without running it."""
     command, context, name = get_command(application()), None, "trainjob"
     try:
-        while command:
+        while True:
             context = command.make_context(name, list(arguments), parent=context)
             if not hasattr(command, "resolve_command"):
                 return

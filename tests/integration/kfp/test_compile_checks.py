@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from kfp import dsl
 import trainjob_kfp
 from tests.integration.kfp import golden
 from trainjob.errors import InvalidSpec, Problem
+from trainjob.spec.durations import to_duration
 from trainjob_kfp import steps
 from trainjob_kfp.image import BASE_IMAGE
 from trainjob_kfp.input_values import to_input
@@ -263,7 +265,7 @@ NEXT_STEPS = [
     ("fine_tune", {"priority_class": "high"}, "did you mean queue.priority_class?"),
     ("fine_tune", {"service_account": "trainer"}, "did you mean placement.service_account_name?"),
     ("fine_tune", {"queue_name": "team"}, "did you mean queue?"),
-    ("fine_tune", {"retries": 3}, "there is no input 'retries' in fine_tune"),
+    ("fine_tune", {"retries": 3}, "there is no input 'retries' in fine_tune; did you mean attempts?"),
     ("train", {"commands": ["true"]}, "there is no input 'commands' in train; did you mean command?"),
     ("train", {"runtime_kind": "TrainingRuntime"}, "there is no input 'runtime_kind' in train"),
     ("initialize_model", {"source": "hf://a/b"}, "did you mean storage_uri?"),
@@ -276,6 +278,14 @@ def test_the_error_of_a_wrong_constant_names_the_next_step(name, arguments, word
     with pytest.raises(InvalidSpec) as caught:
         compile_call(name, arguments)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [21600, timedelta(hours=6), "6h", "PT6H"])
+@pytest.mark.parametrize("name", ["deadline", "queue_timeout", "start_timeout", "shrink_after", "ttl_after_success"])
+def test_a_duration_may_be_a_number_of_seconds_or_a_timedelta(name, given):
+    value = to_input(name, given, "String")
+    assert isinstance(value, str)
+    assert to_duration(value) == timedelta(hours=6)
 
 
 def test_all_problems_of_a_call_are_reported():

@@ -85,7 +85,7 @@ def test_the_next_attempt_resumes_unless_the_step_forbids_it(
 
 @pytest.mark.usefixtures("line_framework")
 def test_the_configuration_belongs_to_the_request():
-    from line_framework import LineConfig
+    from line_framework import LineConfig  # type: ignore[import-not-found]
 
     def step(**config):
         return FineTune(model="line", workspace="w", config={"framework": "line", **config})

@@ -73,8 +73,8 @@ def run_trainer(python, trainer, **more):
 
 
 def import_versions():
-    import first_package
-    import second_package
+    import first_package  # type: ignore[import-not-found]
+    import second_package  # type: ignore[import-not-found]
 
     return [first_package.VERSION, second_package.VERSION]
 

@@ -83,6 +83,7 @@ def test_two_processes_create_an_environment_once(write_lock, index):
     second = start_creation(lock)
     assert "waiting for another process" in second.stderr.readline()
     index.gate.set()
+    errors = ""
     for process in (first, second):
         output, errors = process.communicate(timeout=300)
         assert (process.returncode, output.strip()) == (0, str(environment_folder(lock))), errors

@@ -10,6 +10,8 @@ from trainjob.client import LogFollower, LogLine, LogNotice, ObjectEvent, log_fo
 class IdleExecutor:
     """Executor that counts the submitted logs and reads none of them."""
 
+    completed = 0
+
     def __init__(self):
         self.tasks = []
 

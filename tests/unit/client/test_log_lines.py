@@ -109,7 +109,7 @@ breaks = st.lists(
 
 def read_over_streams(endpoint, plan):
     """Return the lines of these streams and of complete ones that prove the end."""
-    reader, lines, whole = LogReader(CONTAINER), [], (1.0, 1.0, True, [])
+    reader, lines, whole, is_at_end = LogReader(CONTAINER), [], (1.0, 1.0, True, []), False
     last_line = read_last_line(FakeStream(endpoint.respond_to_tail()))
     everything = LogReader()
     read_lines(everything, endpoint.respond(None, len(endpoint.records)))

@@ -8,7 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from tests.support.log_endpoint import CONTAINER, LogEndpoint, read_lines, split_at
 from trainjob.client.log_lines import LogLine
@@ -41,11 +41,12 @@ def inner_bars_that_are_not_left(output):
 
 def bars_that_are_not_closed(output):
     """Write as TorchTune does: the next bar is created before the last one is deleted."""
+    bars = []
     for epoch in range(EPOCHS):
-        current = bar(output, STEPS, f"epoch {epoch}")
+        bars = [bar(output, STEPS, f"epoch {epoch}")]
         for _ in range(STEPS):
-            current.update(1)
-    current.close()
+            bars[0].update(1)
+    bars[0].close()
 
 
 def lines_between(output):
@@ -111,7 +112,8 @@ def test_each_bar_is_one_line(write):
     assert kept_texts(lines) == WRITERS[write]
     assert not any("\x1b" in line.text or "\r" in line.text for line in lines)
     assert sum(line.frame for line in lines) >= STEPS  # the frames are progress
-    assert [line.time for line in lines] == sorted(line.time for line in lines)
+    times = [line.time or (0, b"") for line in lines]
+    assert times == sorted(times)
 
 
 @given(st.sampled_from([*WRITERS]), st.lists(st.floats(0, 1), max_size=8))

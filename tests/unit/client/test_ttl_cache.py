@@ -10,7 +10,12 @@ from trainjob.errors import ClusterUnreachable
 
 def test_a_value_is_read_again_when_it_is_too_old():
     now, reads = [0.0], []
-    cache = TtlCache(lambda: reads.append(now[0]) or len(reads), 15.0, lambda: now[0])
+
+    def read():
+        reads.append(now[0])
+        return len(reads)
+
+    cache = TtlCache(read, 15.0, lambda: now[0])
     assert [cache.get(), cache.get()] == [1, 1]
     now[0] = 15.0
     assert cache.get() == 1

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -79,3 +83,31 @@ def test_the_files_of_a_running_cluster_are_not_deleted(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "list_clusters", list)
     remove_cluster(state)
     assert not state.exists()
+
+
+def test_an_interrupt_while_the_demo_removes_its_files_does_not_stop_it(tmp_path, monkeypatch):
+    removed = []
+
+    @contextlib.contextmanager
+    def serve_hub(environment):
+        try:
+            yield tmp_path, "http://hub"
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            removed.append("demo-hub")
+
+    def fail(*arguments):
+        raise DemoError("the DAG failed")
+
+    monkeypatch.setattr(runner, "serve_hub", serve_hub)
+    monkeypatch.setattr(runner, "run_chain", fail)
+    monkeypatch.setattr(runner, "Scorer", Mock())
+    monkeypatch.setattr(runner, "Cluster", Mock())
+    monkeypatch.setattr(runner, "LocalCluster", MagicMock())
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(DemoError):
+            runner.run_demo("kfp", "trl", {"kfp": tmp_path, "trl": tmp_path}, tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert removed == ["demo-hub"]

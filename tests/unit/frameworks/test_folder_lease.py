@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,8 +18,8 @@ import pytest
 from tests.support.polling import wait_until
 from trainjob.errors import OutputInUse
 from trainjob.frameworks import folder_lease
-from trainjob.frameworks.folder_lease import LEASE_FILE, LEASE_VARIABLE, POD_VARIABLE, continue_lease, take_lease
-from trainjob.job_variables import JOB_VARIABLE, NAME_VARIABLE, RUN_VARIABLE
+from trainjob.frameworks.folder_lease import LEASE_FILE, LEASE_VARIABLE, continue_lease, take_lease
+from trainjob.job_variables import JOB_VARIABLE, NAME_VARIABLE, POD_VARIABLE, RUN_VARIABLE
 
 RUN = "run-of-the-step"
 
@@ -374,7 +375,7 @@ def test_holder_writes_a_removed_file_again(tmp_path, start):
 
 def test_full_disk_does_not_end_the_holder(tmp_path, take, monkeypatch):
     lease, failures, failed, has_space = take(), [], threading.Event(), threading.Event()
-    write = folder_lease.Path.write_bytes
+    write = Path.write_bytes
 
     def write_to_full_disk(path, content):
         if has_space.is_set():
@@ -384,7 +385,7 @@ def test_full_disk_does_not_end_the_holder(tmp_path, take, monkeypatch):
             failed.set()
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(folder_lease.Path, "write_bytes", write_to_full_disk)
+    monkeypatch.setattr(Path, "write_bytes", write_to_full_disk)
     monkeypatch.setattr(folder_lease, "_RENEW_EVERY", 0.01)
     lease.keep()
     assert failed.wait(60)
@@ -399,7 +400,7 @@ def test_full_disk_does_not_end_the_holder(tmp_path, take, monkeypatch):
 def test_full_disk_refuses_a_newcomer(tmp_path, take, monkeypatch):
     take()
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(folder_lease.Path, "write_bytes", fail_with(errno.ENOSPC))
+        patch.setattr(Path, "write_bytes", fail_with(errno.ENOSPC))
         take(trainjob="job-2")
     assert read_lease(tmp_path)["trainjob"] == "job-1"
 
@@ -413,13 +414,13 @@ def fail_with(number):
 
 def test_file_that_was_replaced_while_it_was_read_is_read_again(take, monkeypatch):
     lease, results = take(), [fail_with(errno.ESTALE)] * 2
-    opened = folder_lease.Path.open
+    opened = Path.open
 
     def open_file(path, *arguments, **options):  # threads of other tests' leases open their files meanwhile
         do = results.pop() if results and path == lease._path else opened
         return do(path, *arguments, **options)
 
-    monkeypatch.setattr(folder_lease.Path, "open", open_file)
+    monkeypatch.setattr(Path, "open", open_file)
     assert lease.is_held()
     results += [fail_with(errno.ESTALE)] * 3
     with pytest.raises(OSError, match="Stale file handle"):
@@ -455,7 +456,7 @@ def replace_lease(folder, **values):
 
 
 def test_file_that_changes_directly_before_the_replacement_stays(tmp_path, take, sleeps, monkeypatch):
-    holder, write, renewals = take(), folder_lease.Path.write_bytes, []
+    holder, write, renewals = take(), Path.write_bytes, []
 
     def renew_and_write(path, content):
         if not renewals:
@@ -464,7 +465,7 @@ def test_file_that_changes_directly_before_the_replacement_stays(tmp_path, take,
         return write(path, content)
 
     sleeps.then(61, holder._renew)
-    monkeypatch.setattr(folder_lease.Path, "write_bytes", renew_and_write)
+    monkeypatch.setattr(Path, "write_bytes", renew_and_write)
     with pytest.raises(OutputInUse):
         take("another-run")
     assert len(sleeps.done) == 61

@@ -16,7 +16,6 @@ from trainjob import BuiltinTrainer, FineTune, InvalidSpec, TorchTuneConfig, Tra
 from trainjob.frameworks.program_options import COPIER_DEPENDENCIES
 from trainjob.frameworks.torchtune.framework import PROGRAM_DEPENDENCIES as TORCHTUNE_DEPENDENCIES
 from trainjob.frameworks.torchtune.models import MODELS
-from trainjob.frameworks.unsloth.framework import FRAMEWORK as UNSLOTH
 from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import spec_hash
 from trainjob.manifest.function import RESUME_MODULES
@@ -31,7 +30,7 @@ DEPENDENCIES = {
     "trainjob.frameworks.torchtune.pod": TORCHTUNE_DEPENDENCIES,
     "trainjob.frameworks.trl.pod": PROGRAM_DEPENDENCIES,
     "trainjob.frameworks.llamafactory.pod": PROGRAM_DEPENDENCIES,
-    "trainjob.frameworks.unsloth.pod": (*PROGRAM_DEPENDENCIES, *UNSLOTH.dependencies),
+    "trainjob.frameworks.unsloth.pod": (*PROGRAM_DEPENDENCIES, "trainjob.frameworks.trl.pod.rows"),
     "trainjob.frameworks.checkpoint_copies": COPIER_DEPENDENCIES,
     "trainjob.programs.fetch": FETCH_PACKAGES[1:],
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from trainjob.manifest.steps import to_trainjob
 
 FALSE_VALUES = (0, 0.0, False, "", ())
 GPU = {"gpu": 1}
-FIELDS = {
+FIELDS: dict[Any, dict[str, Any]] = {
     TRLConfig: {"method": "sft"},
     LLaMAFactoryConfig: {"method": "sft"},
     UnslothConfig: {"method": "sft", "resources_per_node": GPU},

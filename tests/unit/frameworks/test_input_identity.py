@@ -25,7 +25,12 @@ def model(tmp_path):
 def read_files(monkeypatch):
     """Return the names of the files that are read, in a list that grows."""
     read, hash_file = [], input_identity._hash_file
-    monkeypatch.setattr(input_identity, "_hash_file", lambda path: read.append(path.name) or hash_file(path))
+
+    def note_and_hash(path):
+        read.append(path.name)
+        return hash_file(path)
+
+    monkeypatch.setattr(input_identity, "_hash_file", note_and_hash)
     return read
 
 

@@ -178,6 +178,7 @@ def test_another_training_keeps_the_epochs_which_return_with_their_own_training(
 
 
 def test_the_epochs_of_two_other_trainings_are_kept(workspace):
+    messages = []
     for number in range(3):
         (workspace / "output/recipe_state").mkdir(exist_ok=True)
         (workspace / "output/epoch_0").mkdir(exist_ok=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -159,7 +161,7 @@ def test_a_long_error_keeps_its_start_and_its_end():
     assert (text[:17], text[-6:], len(text)) == ("ValueError: first", "x last", 303)
 
 
-def test_steps_that_arrive_later_are_sent():
+def test_steps_that_arrive_later_are_sent(monkeypatch):
     """The recorder waits for the next step, and sends it while the training runs."""
     tracker, inbox = FailingTracker(), Inbox()
     is_first_sent = threading.Event()
@@ -170,7 +172,11 @@ def test_steps_that_arrive_later_are_sent():
         yield line_of(2)
         yield end_line()
 
-    tracker.record = lambda steps: (tracker.calls.append([step.step for step in steps]), is_first_sent.set())
+    def record(steps):
+        tracker.calls.append([step.step for step in steps])
+        is_first_sent.set()
+
+    monkeypatch.setattr(tracker, "record", record)
     filling = threading.Thread(target=inbox.fill, args=(lines(),))
     filling.start()
     Recorder(tracker, inbox, io.StringIO()).run()
@@ -192,7 +198,7 @@ def test_without_a_temporary_folder_the_training_runs_without_the_recorder(monke
     def fail():
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr(recorder_process.tempfile, "TemporaryFile", fail)
+    monkeypatch.setattr(tempfile, "TemporaryFile", fail)
     lines = []
     process = RecorderProcess(TrackedRun("tensorboard", "id", "name", {}, {}, {}), lines.append)
     process.put(b"Step 1 | loss:0.5 lr:0.1 \n")
@@ -227,6 +233,6 @@ def test_the_recorder_gets_the_packed_code(monkeypatch, packed, own, expected):
         started.append((command[0], (options["env"] or os.environ).get("PYTHONPATH")))
         raise OSError("not started")
 
-    monkeypatch.setattr(recorder_process.subprocess, "Popen", start)
+    monkeypatch.setattr(subprocess, "Popen", start)
     RecorderProcess(TrackedRun("tensorboard", "id", "name", {}, {}, {}), [].append)
     assert started == [(sys.executable, expected)]

@@ -76,7 +76,7 @@ def test_a_healthy_platform_has_only_ok_rows():
         "controller": ("ok", "the Trainer processes the TrainJobs of the namespace (1)", ""),
         "runtimes": ("ok", "torch-distributed", ""),
         "kueue": ("ok", "queues: gpu", ""),
-        "storage": ("ok", "a claim that names no storage class gets fast; others: slow", ""),
+        "storage": ("ok", "a PersistentVolumeClaim without a storage class gets fast; others: slow", ""),
         "claims": ("ok", "w (ReadWriteMany, Bound)", ""),
     }
     assert can_run_trainjobs(check_namespace(HEALTHY_PLATFORM, NOW))
@@ -311,16 +311,22 @@ CASES = {
         "storage",
         {"storage_classes": [object_named("slow")]},
         "warning",
-        "no storage class is the default (existing: slow): a claim without a storage class stays Pending",
+        "no storage class is the default (existing: slow): a PVC without one stays Pending",
         "give workspaces a storage class, or have one marked as the default",
     ),
-    "claims hidden": ("claims", {"claims": FORBIDDEN}, "unknown", "the claims of namespace team can't be listed", ""),
+    "claims hidden": (
+        "claims",
+        {"claims": FORBIDDEN},
+        "unknown",
+        "the PersistentVolumeClaims of namespace team can't be listed",
+        "",
+    ),
     "claims unusable": (
         "claims",
         {"claims": [OLD_CLAIM, object_named("gone", status={"phase": "Lost"})]},
         "warning",
         "not usable: old (Pending), gone (Lost)",
-        "`kubectl describe pvc` shows why a claim is Pending; a claim that is Lost has to be created again",
+        "`kubectl describe pvc` shows why one is Pending; one that is Lost has to be created again",
     ),
 }
 
@@ -345,7 +351,7 @@ def test_a_pending_claim_that_may_wait_for_its_first_pod_is_ok(change):
     assert check_rows(replace(HEALTHY_PLATFORM, claims=[claim], **change))["claims"] == (
         "ok",
         "w (ReadWriteOnce, Pending)",
-        "on one node only: w; pods on several nodes need a claim with ReadWriteMany",
+        "on one node only: w; pods on several nodes need ReadWriteMany",
     )
 
 

@@ -71,7 +71,12 @@ def test_a_cancelled_call_does_not_run_and_the_others_do():
     async def run() -> list[int]:
         called: list[int] = []
         batches, held, free = get_loop_batches(), threading.Event(), threading.Event()
-        first = asyncio.create_task(batches.run_on_thread(lambda: (held.set(), free.wait(60))))
+
+        def hold() -> None:
+            held.set()
+            free.wait(60)
+
+        first = asyncio.create_task(batches.run_on_thread(hold))
         await asyncio.to_thread(held.wait, 60)
         calls = [asyncio.create_task(batches.run_on_thread(lambda n=n: called.append(n))) for n in range(3)]
         await asyncio.sleep(0)

@@ -66,7 +66,7 @@ def test_no_item_is_lost_after_a_timeout():
 def test_items_of_threads_arrive_in_order():
     async def read() -> list[int]:
         inbox = AsyncInbox[int]()
-        thread = threading.Thread(target=lambda: [inbox.put(n) for n in range(1000)])
+        thread = threading.Thread(target=lambda: [*map(inbox.put, range(1000))])
         thread.start()
         return [await inbox.get(60.0) for _ in range(1000)]
 

@@ -242,7 +242,7 @@ steps = st.one_of(
 
 @given(steps)
 def test_upstreams_models_parse_the_manifest_without_loss(step):
-    from kubeflow_trainer_api import models
+    from kubeflow_trainer_api import models  # type: ignore[import-untyped]
 
     sent = manifest(step, labels={"a": "b"}, annotations={"c": "d"})
     parsed = models.TrainerV1alpha1TrainJob.from_dict(sent)

@@ -139,6 +139,9 @@ def test_resources_get_their_kubernetes_names():
 # -- functions ---------------------------------------------------------------------------------------------------------
 
 
+total: float  # the function below sets it in its own module
+
+
 def annotated_function(rows: list[Any], *, scale: float = 1.0) -> dict[str, Any]:
     """Use only local names."""
     import json
@@ -282,7 +285,7 @@ def test_a_function_without_arguments_must_have_no_required_parameters():
     trainer = CustomTrainer(func=annotated_function)  # an Airflow task knows its arguments only in a run
     with pytest.raises(InvalidSpec, match=r"trainer\.func_args\.rows is required"):
         function_command(trainer)
-    assert CustomTrainer(func=accepts_all, func_args={"rows": [], "rate": 1})
+    assert CustomTrainer(func=accepts_all, func_args={"rows": [], "rate": 1}).func is accepts_all
 
 
 def test_the_hash_of_a_function_without_source_is_refused():

@@ -19,6 +19,7 @@ from trainjob import (
     spec,
 )
 from trainjob.frameworks import llamafactory, torchtune, trl, unsloth
+from trainjob.frameworks.llamafactory.argument_table import LLAMAFACTORY_VERSIONS
 from trainjob.frameworks.llamafactory.argument_table import get_arguments as get_llamafactory_arguments
 from trainjob.frameworks.transformers_config import EVALUATION_ARGUMENTS, OPERATIONAL_ARGUMENTS
 from trainjob.frameworks.trl import argument_table
@@ -84,7 +85,7 @@ def test_each_name_in_a_class_is_a_field(path):
 
 def test_each_argument_in_a_class_is_one_of_trl_or_llamafactory():
     known = {name for method in argument_table.METHODS for name in argument_table.get_arguments("1.16.0", method)}
-    known |= {*get_llamafactory_arguments(llamafactory.config.LLAMAFACTORY_VERSIONS[-1])}
+    known |= {*get_llamafactory_arguments(LLAMAFACTORY_VERSIONS[-1])}
     assert {*OPERATIONAL_ARGUMENTS, *EVALUATION_ARGUMENTS} <= known
 
 

@@ -96,7 +96,8 @@ def fields_table() -> str:
         ]
         assert records, f"no record of {path}"
         for record in records:
-            rows.setdefault((_destination(record.result, record.target), record.reason), {})[name] = None
+            reason = record.reason.replace(record.path, "the field")  # the whole path is wider than the page
+            rows.setdefault((_destination(record.result, record.target), reason), {})[name] = None
     found = sorted(rows.items(), key=lambda row: _ORDER.index(row[0][0]) if row[0][0] in _ORDER else -1)
     return table(("Field", "New place", "Reason"), [(", ".join(names), *key) for key, names in found])
 

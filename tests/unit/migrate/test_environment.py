@@ -190,13 +190,13 @@ def test_old_hosts_become_new_ones():
         "mnist-worker-01x",
     ]
     assert variables(found)["PEER"] == {"value": "http://$(JOBSET_NAME)-node-0-2.$(JOBSET_NAME).team.svc:80"}
-    command = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].command"
+    path = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].command"
     assert {one.what for one in found.findings if one.topic == "hosts"} == {
         "The job refers to the host mnist-master-0.",
         "The job refers to the host mnist-worker-1.",
     }
     [names] = [one.what for one in found.findings if one.topic == "names"]
-    assert names == f"Names of v1 are used: {command}[3]: my-mnist-master-0; {command}[4]: mnist-worker-01x."
+    assert names == f"Names of v1 are used: {path}[3]: my-mnist-master-0; {path}[4]: mnist-worker-01x."
 
 
 def test_a_program_is_read_without_trusting_it():

@@ -22,7 +22,7 @@ from trainjob.manifest.request_parser import parse_documents
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 TORCHTUNE_LINE = 'config={"framework": "torchtune"} trains llama3.2-1b, llama3.2-3b, llama3.3-70b, qwen2.5-1.5b with'
-TRL_LINE = 'config={"framework": "trl", "method": "sft"} trains any other model of a workspace with TRL'
+TRL_LINE = 'config={"framework": "trl", "method": "sft"} trains another model of a workspace with TRL'
 
 
 def tune(**fields):
@@ -68,6 +68,18 @@ IN_PYTHON = {
     "template in an object": (
         lambda: TRLConfig(method="sft", learning_rate="{{ params.lr }}"),
         ["learning_rate cannot be '{{ params.lr }}': it must be a number; it is a template", "give a dict"],
+    ),
+    "template in an argument of the method": (
+        lambda: TRLConfig(method="sft", arguments={"logging_steps": "{{ params.steps }}"}),
+        ["arguments.logging_steps cannot be", "it is a template, and no template is rendered in a TRLConfig"],
+    ),
+    "template in a name": (
+        lambda: Queue(name="{{ params.queue }}"),
+        ["it must be a Kubernetes name", "no template is rendered in a Queue: give a dict of its fields"],
+    ),
+    "statement of Jinja in an object": (
+        lambda: TRLConfig(method="sft", learning_rate="{% if params.fast %}1e-3{% endif %}"),
+        ["it must be a number; it is a template, and no template is rendered in a TRLConfig: give a dict"],
     ),
     "setting of the configuration": (lambda: tune(epochs=3), ["in FineTune; did you mean config.epochs?"]),
     "nodes of the step": (lambda: tune(num_nodes=2), ["in FineTune; did you mean config.num_nodes?"]),

@@ -120,9 +120,8 @@ def test_failed_has_priority_over_complete_and_both_over_everything_else(conditi
 
 def pod(step, phase, *, ready=False, deleting=False):
     """Return a pod as Kubernetes shows it; Trainer 2.0 sets no counters."""
-    metadata = {"labels": {"jobset.sigs.k8s.io/replicatedjob-name": step}}
-    if deleting:
-        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    deletion = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleting else {}
+    metadata = {"labels": {"jobset.sigs.k8s.io/replicatedjob-name": step}, **deletion}
     return {"metadata": metadata, "status": {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]}}
 
 

@@ -1,4 +1,4 @@
-"""Implementation of `trainjob.spec.framework.Framework` for frameworks that train any model of a workspace."""
+"""Implementation of `trainjob.spec.framework.Framework` for frameworks that train the model of a workspace."""
 
 from __future__ import annotations
 

@@ -309,10 +309,10 @@ def _check_storage(platform: PlatformFacts) -> Iterator[CheckResult]:
     ]:
         others = [_name_of(each) for each in classes if _name_of(each) not in defaults]
         more = f"; others: {join_names(others)}" if others else ""
-        yield CheckResult(name, Grade.OK, f"a claim that names no storage class gets {defaults[0]}{more}")
+        yield CheckResult(name, Grade.OK, f"a PersistentVolumeClaim without a storage class gets {defaults[0]}{more}")
     else:
         existing = join_names([_name_of(each) for each in classes]) or "none"
-        wrong = f"no storage class is the default (existing: {existing}): a claim without a storage class stays Pending"
+        wrong = f"no storage class is the default (existing: {existing}): a PVC without one stays Pending"
         yield CheckResult(
             name, Grade.WARNING, wrong, "give workspaces a storage class, or have one marked as the default"
         )
@@ -321,15 +321,16 @@ def _check_storage(platform: PlatformFacts) -> Iterator[CheckResult]:
 def _check_claims(platform: PlatformFacts) -> Iterator[CheckResult]:
     name, claims = "claims", platform.claims
     if isinstance(claims, ClusterError):
-        yield CheckResult(name, Grade.UNKNOWN, f"the claims of namespace {platform.namespace} can't be listed")
+        wrong = f"the PersistentVolumeClaims of namespace {platform.namespace} can't be listed"
+        yield CheckResult(name, Grade.UNKNOWN, wrong)
         return
     stuck = [_format_claim(claim) for claim in claims if _is_stuck(claim, platform)]
     if stuck:
-        advice = "`kubectl describe pvc` shows why a claim is Pending; a claim that is Lost has to be created again"
+        advice = "`kubectl describe pvc` shows why one is Pending; one that is Lost has to be created again"
         yield CheckResult(name, Grade.WARNING, f"not usable: {join_names(stuck)}", advice)
     elif claims:
         single = [_name_of(claim) for claim in claims if not _MODES_OF_MANY_NODES & set(_access_modes(claim))]
-        advice = f"on one node only: {join_names(single)}; pods on several nodes need a claim with ReadWriteMany"
+        advice = f"on one node only: {join_names(single)}; pods on several nodes need ReadWriteMany"
         text = join_names([_format_claim(claim) for claim in claims])
         yield CheckResult(name, Grade.OK, text, advice if single else "")
 

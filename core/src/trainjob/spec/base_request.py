@@ -82,8 +82,8 @@ class WaitSettings(Spec):
         on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
             pods are deleted; a later submission of the same request resumes it) or `keep`.
         on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
-            `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained until
-            the next try). A TrainJob that the cluster itself ends is always retained.
+            `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods are
+            retained until the next try). A TrainJob that the cluster itself ends is always retained.
         ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
             deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
         ttl_after_failure: the same time after it has failed.

@@ -74,7 +74,7 @@ class TrainJob(BaseRequest):
         runtime: name of the training runtime, or a `Runtime`; by default `torch-distributed`.
         initializer: an `Initializer`: Jobs of the same TrainJob that fetch dataset and model, on runtimes that have
             them.
-        workspace: claim that is mounted at `/workspace`.
+        workspace: PersistentVolumeClaim that is mounted at `/workspace`.
         tracking: experiment tracker that gets the parameters, and the metrics in the training's log: an `MLflow`,
             `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or `tensorboard`). The
             image must contain Python, and the trainer must have a command.

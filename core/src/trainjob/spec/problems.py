@@ -23,6 +23,9 @@ SEARCH_ADVICE = (
     "https://github.com/trainjob/trainjob/blob/main/docs/how-to/sweeps.md"
 )
 """Advice for what the OptimizerClient of the Kubeflow SDK takes."""
+# The same setting of the operators and of the components.
+_ENGINES_RETRIES = {"attempts": "retries", "retries": "attempts"}
+_TEMPLATE_ADVICE = "it is a template, and no template is rendered"
 _NUMBER, _TEXT, _LIST, _DICT = "it must be a number", "it must be a text", "it must be a list", "it must be a dict"
 _WHOLE_NUMBER, _BOOLEAN = "it must be a whole number", "it must be true or false"
 # By the type of pydantic's error (pydantic 2.10 to 2.12); the fields are those of the error's context.
@@ -70,9 +73,16 @@ def to_invalid_spec(error: ValidationError, model: type[BaseModel]) -> InvalidSp
             ]
         else:
             found = [_to_problem(detail, location, model)]
-        for problem in found:
+        for problem in (_add_template_advice(each, model) for each in found):
             problems.setdefault(f"{problem.field}{problem.allowed}", problem)
     return InvalidSpec(list(problems.values()))
+
+
+def _add_template_advice(problem: Problem, model: type[BaseModel]) -> Problem:
+    if not has_template(problem.value) or _TEMPLATE_ADVICE in problem.allowed:
+        return problem
+    advice = f"{problem.allowed}; {_TEMPLATE_ADVICE} in a {model.__name__}: give a dict of its fields"
+    return replace(problem, allowed=advice)
 
 
 def _to_problem(detail: Mapping[str, Any], location: tuple[str, ...], model: type[BaseModel]) -> Problem:
@@ -88,9 +98,12 @@ def _to_problem(detail: Mapping[str, Any], location: tuple[str, ...], model: typ
     rule = _RULES.get(detail["type"], "{message}").format(**context)
     if is_search_space(value):
         return Problem(field, "a search space", SEARCH_ADVICE)
-    if isinstance(value, str) and "{{" in value:
-        rule += f"; it is a template, and no template is rendered in a {model.__name__}: give a dict of its fields"
     return Problem(field, format_value(field, value), rule)
+
+
+def has_template(text: str) -> bool:
+    """Return whether a text has a template of Jinja, an expression or a statement."""
+    return "{{" in text or bool(re.search(r"{%.*%}", text, re.DOTALL))
 
 
 def is_search_space(value: object) -> bool:
@@ -150,7 +163,7 @@ def describe_unknown_argument(
         step: class of the owner's step; None if it has none.
         renamed: names of the owner's arguments by the paths of the step's fields, if they differ.
     """
-    path = suggest_field(name, step) if step else ""
+    path = _ENGINES_RETRIES.get(name) or (suggest_field(name, step) if step else "")
     first, dot, rest = path.partition(".")
     suggestion = renamed.get(path) or f"{renamed.get(first, first)}{dot}{rest}"
     if suggestion.partition(".")[0] not in known:

@@ -46,7 +46,7 @@ class _InitializeStep(BaseStep):
     Attributes:
         storage_uri: address to fetch from, such as `s3://bucket/path`, `pvc://claim/path`, `oci://registry/image:tag`,
             or `hf://organization/name`, which a revision may follow: `hf://organization/name@v1.0`.
-        workspace: claim into which the files are written.
+        workspace: PersistentVolumeClaim into which the files are written.
         revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of `main`.
         ignore_patterns: patterns of the files that are not fetched; by default a model's weights in other formats than
             safetensors, if it has safetensors.
@@ -212,7 +212,7 @@ class FineTune(BaseStep):
             fields also has the framework's name as `framework`.
         model: name of the model. A framework with recipes for certain models accepts only their names. With others, it
             is a free name; the trained model is the one in `model_path`.
-        workspace: claim with dataset and model.
+        workspace: PersistentVolumeClaim with dataset and model.
         dataset: without a workspace: an initializer that fetches the dataset inside the same TrainJob.
         model_initializer: without a workspace: an initializer that fetches the model inside the same TrainJob.
         dataset_path: folder or file of the data below `/workspace/dataset`; `.` means the whole folder.
@@ -386,7 +386,7 @@ class ExportModel(BaseStep):
     """Step that exports the final checkpoint as a Hugging Face folder to its destination.
 
     Attributes:
-        workspace: claim with the fine-tuning's output.
+        workspace: PersistentVolumeClaim with the fine-tuning's output.
         destination: an address such as `s3://bucket/path`, or a path below `/workspace`.
         output_path: folder of the checkpoints below `/workspace/output`, the same as in the fine-tuning.
         adapter: what to export of a LoRA training: `merge` for the merged model, or for the adapter if the training

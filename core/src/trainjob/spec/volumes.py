@@ -50,13 +50,13 @@ _RelativePath = Annotated[str, AfterValidator(_validate_relative_path)]
 class WorkspaceVolume(Spec):
     """An existing volume that is mounted at `/workspace`.
 
-    Its folders are `dataset/`, `model/` and `output/`. A plain string stands for the claim's name.
+    Its folders are `dataset/`, `model/` and `output/`. A plain string stands for the name of the PersistentVolumeClaim.
 
     Attributes:
         claim: name of a PersistentVolumeClaim.
         sub_path: folder in the volume that is mounted; created if it does not exist. Empty means the whole volume.
-        node_path: existing folder of the node, instead of a claim. It is for clusters of one machine, such as the
-            laptop cluster, because every pod uses the folder of the node on which it runs.
+        node_path: existing folder of the node, instead of a PersistentVolumeClaim. It is for clusters of one machine,
+            such as the laptop cluster, because every pod uses the folder of the node on which it runs.
     """
 
     field_aliases: ClassVar[Mapping[str, str]] = {

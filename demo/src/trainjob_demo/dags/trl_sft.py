@@ -1,4 +1,4 @@
-"""Fine-tune any model with TRL (SFT); `make demo FRAMEWORK=trl` runs this DAG.
+"""Fine-tune a text model with TRL (SFT); `make demo FRAMEWORK=trl` runs this DAG.
 
 TRL trains every language model that transformers can load. The rows have `prompt` and `completion`, `messages` or
 `text`; for other names, add `columns={"prompt": "question", "completion": "reply"}`. The field `model` is only a name

@@ -1,4 +1,4 @@
-"""Fine-tune any model with TRL (SFT); `make demo-kfp FRAMEWORK=trl` runs this pipeline.
+"""Fine-tune a text model with TRL (SFT); `make demo-kfp FRAMEWORK=trl` runs this pipeline.
 
     trl_sft.py compile OUT.yaml
     trl_sft.py run

@@ -97,5 +97,5 @@ def get_model(name: str) -> Model:
     for model in MODELS.values():
         if name in (model.name, model.config):
             return model
-    other = 'for any other model give another framework, such as config={"framework": "trl", "method": "sft"}'
+    other = 'for another model give another framework, such as config={"framework": "trl", "method": "sft"}'
     raise invalid_field("", name, f"TorchTune trains {', '.join(MODELS)}; {other}")

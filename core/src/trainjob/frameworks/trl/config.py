@@ -119,7 +119,7 @@ class TRLConfig(TransformersConfig):
     model_config = ConfigDict(arbitrary_types_allowed=True)
     framework: ClassVar[str] = "trl"
     converted_fields: ClassVar[tuple[str, ...]] = ("fsdp",)
-    usage: ClassVar[str] = 'config={"framework": "trl", "method": "sft"} trains any other model of a workspace with TRL'
+    usage: ClassVar[str] = 'config={"framework": "trl", "method": "sft"} trains another model of a workspace with TRL'
     lora_learning_rates: ClassVar[Mapping[str, float]] = LORA_LEARNING_RATES
     operational_fields: ClassVar[tuple[str, ...]] = (
         *TransformersConfig.operational_fields,

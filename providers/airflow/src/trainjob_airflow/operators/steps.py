@@ -132,8 +132,8 @@ class InitializeDatasetOperator(FetchOperator):
             storage_uri: address to fetch from, such as `s3://bucket/path`, `pvc://claim/path`,
                 `oci://registry/image:tag`, or `hf://organization/name`, which a revision may follow:
                 `hf://organization/name@v1.0`.
-            workspace: claim into which the files are written. It is a `Workspace`, the name of an existing claim, or a
-                `trainjob.WorkspaceVolume`.
+            workspace: PersistentVolumeClaim into which the files are written. It is a `Workspace`, the name of an
+                existing PVC, or a `trainjob.WorkspaceVolume`.
             subset: subset of the dataset, which is a configuration in its `README.md`; by default the only one, or its
                 default.
             split: rows for training, in the notation of the library `datasets`, such as `train` or `train[:5000]`; by
@@ -182,8 +182,9 @@ class InitializeDatasetOperator(FetchOperator):
             on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
                 pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
             on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
-                `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained
-                until the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+                `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods
+                are retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+                `delete`.
             ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
                 deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
             ttl_after_failure: the same time after it has failed.
@@ -313,8 +314,8 @@ class InitializeModelOperator(FetchOperator):
             storage_uri: address to fetch from, such as `s3://bucket/path`, `pvc://claim/path`,
                 `oci://registry/image:tag`, or `hf://organization/name`, which a revision may follow:
                 `hf://organization/name@v1.0`.
-            workspace: claim into which the files are written. It is a `Workspace`, the name of an existing claim, or a
-                `trainjob.WorkspaceVolume`.
+            workspace: PersistentVolumeClaim into which the files are written. It is a `Workspace`, the name of an
+                existing PVC, or a `trainjob.WorkspaceVolume`.
             revision: branch, tag or commit of a repository on the Hugging Face Hub; by default the newest commit of
                 `main`.
             ignore_patterns: patterns of the files that are not fetched; by default a model's weights in other formats
@@ -354,8 +355,9 @@ class InitializeModelOperator(FetchOperator):
             on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
                 pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
             on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
-                `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained
-                until the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+                `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods
+                are retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+                `delete`.
             ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
                 deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
             ttl_after_failure: the same time after it has failed.
@@ -500,8 +502,8 @@ class FineTuneOperator(StepOperator):
                 it is a free name; the trained model is the one in `model_path`.
             config: configuration of the training, which is required; its class determines the framework. A dict of its
                 fields also has the framework's name as `framework`.
-            workspace: claim with dataset and model. It is a `Workspace`, the name of an existing claim, or a
-                `trainjob.WorkspaceVolume`.
+            workspace: PersistentVolumeClaim with dataset and model. It is a `Workspace`, the name of an existing PVC,
+                or a `trainjob.WorkspaceVolume`.
             dataset: without a workspace: an initializer that fetches the dataset inside the same TrainJob.
             model_initializer: without a workspace: an initializer that fetches the model inside the same TrainJob.
             dataset_path: folder or file of the data below `/workspace/dataset`; `.` means the whole folder; by default
@@ -557,8 +559,9 @@ class FineTuneOperator(StepOperator):
             on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
                 pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
             on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
-                `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained
-                until the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+                `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods
+                are retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+                `delete`.
             ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
                 deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
             ttl_after_failure: the same time after it has failed.
@@ -694,8 +697,8 @@ class ExportModelOperator(ExportOperator):
         """Create the operator; `StepOperator` describes further arguments.
 
         Args:
-            workspace: claim with the fine-tuning's output. It is a `Workspace`, the name of an existing claim, or a
-                `trainjob.WorkspaceVolume`.
+            workspace: PersistentVolumeClaim with the fine-tuning's output. It is a `Workspace`, the name of an existing
+                PVC, or a `trainjob.WorkspaceVolume`.
             destination: an address such as `s3://bucket/path`, or a path below `/workspace`.
             output_path: folder of the checkpoints below `/workspace/output`, the same as in the fine-tuning.
             adapter: what to export of a LoRA training: `merge` for the merged model, or for the adapter if the training
@@ -740,8 +743,9 @@ class ExportModelOperator(ExportOperator):
             on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
                 pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
             on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
-                `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained
-                until the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+                `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods
+                are retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+                `delete`.
             ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
                 deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
             ttl_after_failure: the same time after it has failed.
@@ -867,8 +871,8 @@ class TrainJobOperator(ManifestOperator):
             runtime: name of the training runtime, or a `Runtime`; by default `torch-distributed`.
             initializer: an `Initializer`: Jobs of the same TrainJob that fetch dataset and model, on runtimes that have
                 them.
-            workspace: claim that is mounted at `/workspace`. It is a `Workspace`, the name of an existing claim, or a
-                `trainjob.WorkspaceVolume`.
+            workspace: PersistentVolumeClaim that is mounted at `/workspace`. It is a `Workspace`, the name of an
+                existing PVC, or a `trainjob.WorkspaceVolume`.
             tracking: experiment tracker that gets the parameters, and the metrics in the training's log: an `MLflow`,
                 `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or `tensorboard`).
                 The image must contain Python, and the trainer must have a command.
@@ -906,8 +910,9 @@ class TrainJobOperator(ManifestOperator):
             on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
                 pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
             on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
-                `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained
-                until the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+                `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods
+                are retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+                `delete`.
             ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
                 deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
             ttl_after_failure: the same time after it has failed.

@@ -44,17 +44,18 @@ def is_resolved_at_run_time(value: Any) -> bool:
     from airflow.sdk.definitions._internal.mixins import ResolveMixin
     from pydantic import BaseModel
 
+    from trainjob.spec.problems import has_template
+
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     if isinstance(value, Mapping):
         return any(map(is_resolved_at_run_time, value.values()))
     if isinstance(value, (list, tuple, set)):
         return any(map(is_resolved_at_run_time, value))
-    if isinstance(value, BaseModel) and "{{" in repr(value):
+    if isinstance(value, BaseModel) and has_template(repr(value)):
         name = type(value).__name__
-        raise InvalidSpec(
-            Problem(name, "a template inside", "Airflow renders no templates in it; give it as a dict of its fields")
-        )
+        rule = "Airflow renders no templates in it; give a dict of its fields"
+        raise InvalidSpec(Problem(name, "an object with a template", rule))
     return isinstance(value, ResolveMixin)
 
 

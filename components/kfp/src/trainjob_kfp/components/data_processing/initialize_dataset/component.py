@@ -84,7 +84,7 @@ def initialize_dataset(
     `kubernetes.mount_pvc`.
 
     Args:
-        workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        workspace: Name of the PersistentVolumeClaim of the steps, mounted at /workspace; or a path, see the overview.
         dataset: Artifact of the dataset, in place of `storage_uri`.
         storage_uri: Address to fetch from, such as `s3://bucket/path`, `pvc://claim/path`, `oci://registry/image:tag`,
             or `hf://organization/name`, which a revision may follow: `hf://organization/name@v1.0`; see the overview.
@@ -135,8 +135,9 @@ def initialize_dataset(
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain); by
             default `delete`.
         on_failure: Action on the TrainJob when it is ended because of its restarts, or because it cannot start:
-            `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained until
-            the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+            `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods are
+            retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+            `delete`.
         ttl_after_success: Time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
             deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
         ttl_after_failure: The same time after it has failed.

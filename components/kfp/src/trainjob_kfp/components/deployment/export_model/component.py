@@ -75,7 +75,7 @@ def export_model(
     `kubernetes.mount_pvc`.
 
     Args:
-        workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        workspace: Name of the PersistentVolumeClaim of the steps, mounted at /workspace; or a path, see the overview.
         model: Artifact of the model with location, digest, size and training metrics.
         destination: An address such as `s3://bucket/path`, or a path below `/workspace`; see the overview.
         output_path: Folder of the checkpoints below `/workspace/output`, the same as in the fine-tuning.
@@ -121,8 +121,9 @@ def export_model(
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain); by
             default `delete`.
         on_failure: Action on the TrainJob when it is ended because of its restarts, or because it cannot start:
-            `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained until
-            the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+            `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods are
+            retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+            `delete`.
         ttl_after_success: Time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
             deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
         ttl_after_failure: The same time after it has failed.

@@ -105,7 +105,7 @@ def evaluate(
         packages_to_install: Packages that pip installs first.
         pip_index_urls: Package indexes for pip, of which the first is the main index; by default pip's own.
         runtime: Name of the training runtime, or a `Runtime`; by default `torch-distributed`.
-        workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        workspace: Name of the PersistentVolumeClaim of the steps, mounted at /workspace; or a path, see the overview.
         max_restarts: How often a failing container may be restarted in place before the TrainJob is ended. In Python
             and files, None (null) leaves it to the runtime.
         name: Start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
@@ -130,8 +130,9 @@ def evaluate(
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain); by
             default `delete`.
         on_failure: Action on the TrainJob when it is ended because of its restarts, or because it cannot start:
-            `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained until
-            the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+            `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods are
+            retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+            `delete`.
         ttl_after_success: Time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
             deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
         ttl_after_failure: The same time after it has failed.

@@ -114,7 +114,7 @@ def fine_tune(
         arguments: Other arguments of the framework by name, such as {"beta": 0.1}.
         config: Configuration of the training, which is required; its class determines the framework. A dict of its
             fields also has the framework's name as `framework`.
-        workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        workspace: Name of the PersistentVolumeClaim of the steps, mounted at /workspace; or a path, see the overview.
         dataset: Without a workspace: an initializer that fetches the dataset inside the same TrainJob.
         model_initializer: Without a workspace: an initializer that fetches the model inside the same TrainJob.
         dataset_path: Folder or file of the data below `/workspace/dataset`; `.` means the whole folder; by default
@@ -170,8 +170,9 @@ def fine_tune(
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain); by
             default `delete`.
         on_failure: Action on the TrainJob when it is ended because of its restarts, or because it cannot start:
-            `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained until
-            the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+            `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods are
+            retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+            `delete`.
         ttl_after_success: Time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
             deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
         ttl_after_failure: The same time after it has failed.

@@ -112,7 +112,7 @@ def train(
         runtime: Name of the training runtime, or a `Runtime`; by default `torch-distributed`.
         initializer: An `Initializer`: Jobs of the same TrainJob that fetch dataset and model, on runtimes that have
             them.
-        workspace: Name of the claim that the steps share, mounted at /workspace; or a path, see the overview.
+        workspace: Name of the PersistentVolumeClaim of the steps, mounted at /workspace; or a path, see the overview.
         tracking: Experiment tracker that gets the parameters, and the metrics in the training's log: an `MLflow`,
             `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or `tensorboard`). The
             image must contain Python, and the trainer must have a command.
@@ -147,8 +147,9 @@ def train(
         on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain); by
             default `delete`.
         on_failure: Action on the TrainJob when it is ended because of its restarts, or because it cannot start:
-            `delete`, `suspend` (its pods are deleted, its claims are retained) or `keep` (its pods are retained until
-            the next try). A TrainJob that the cluster itself ends is always retained. By default `delete`.
+            `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods are
+            retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+            `delete`.
         ttl_after_success: Time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
             deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
         ttl_after_failure: The same time after it has failed.
