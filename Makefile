@@ -15,7 +15,7 @@ LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp pipelines docs check test test-core test-airflow test-kfp coverage airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp gpu gpu-wheels
+.PHONY: help demo demo-kfp pipelines docs check test test-core test-airflow test-kfp coverage airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference site-versions sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp gpu gpu-wheels
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -180,6 +180,10 @@ docs: $(call ENVIRONMENTS,docs) ## build the documentation site into .cache/site
 	$(call IN,docs)/python tools/docs/search_index.py $(SITE)/html
 	$(call IN,docs)/python tools/docs/check_reference.py $(SITE)/html/objects.inv
 	@echo "the site: $(SITE)/html/index.html"
+
+site-versions: docs ## assemble the published site in .cache/site/versions: the site of each release, of this checkout, and their list
+	rm -rf $(SITE)/versions
+	$(call IN,docs)/python tools/docs/assemble_versions.py $(SITE)/html $(SITE)/versions
 
 reference: $(call ENVIRONMENTS,core) ## write operators, components with their READMEs, and the pages of parameters, errors and command options from the code
 	PYTHONPATH=. $(call IN,core)/python -m tools.parameters.write

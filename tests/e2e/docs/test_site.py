@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import json
 import re
 import subprocess
+import sys
 import threading
 from pathlib import Path
-from urllib.parse import urldefrag, urljoin
+from urllib.parse import urldefrag, urljoin, urlparse
 
 import pytest
 
@@ -129,16 +131,22 @@ def site():
     return ROOT / ".cache" / "site-of-the-test" / "html"
 
 
-@pytest.fixture(scope="module")
-def address(site):
-    """Serve the site, as `python -m http.server` does, and return its address."""
-    handler = functools.partial(_QuietHandler, directory=site)
+@contextlib.contextmanager
+def serve(folder):
+    """Serve a site, as `python -m http.server` does, and yield its address."""
+    handler = functools.partial(_QuietHandler, directory=folder)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(site):
+    with serve(site) as address:
+        yield address
 
 
 @pytest.fixture(scope="module", params=[(1280, "light"), (390, "dark")], ids=["desktop", "phone"])
@@ -299,3 +307,30 @@ def test_pages_for_new_users_are_two_clicks_from_the_front_page(site):
     first = links("")
     second = {target for page in first if (site / page / "index.html").exists() for target in links(page)}
     assert set(TASKS) - first - second == set()
+
+
+@pytest.fixture(scope="module")
+def versions(site, tmp_path_factory):
+    """Assemble the site of a repository with releases, and return its folder."""
+    clone, folder = tmp_path_factory.mktemp("repository"), tmp_path_factory.mktemp("site") / "versions"
+    subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
+    for tag in ("v0.1.0", "v0.1.1", "not-a-release"):
+        subprocess.run(["git", "tag", tag], cwd=clone, check=True)
+    program = [sys.executable, clone / "tools/docs/assemble_versions.py", site, folder]
+    done = subprocess.run(program, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder
+
+
+def test_a_reader_selects_a_version(browser, versions):
+    with serve(versions) as address:
+        browser.driver.get(address)
+        wait_until(lambda: browser.driver.current_url == f"{address}0.1/", 30)
+        names = "[...document.querySelectorAll('.md-version__link')].map((link) => [link.textContent.trim(), link.href])"
+        wait_until(lambda: browser.evaluate(names), 30)
+        assert [[name, urlparse(link).path] for name, link in browser.evaluate(names)] == [
+            ["0.1.1", "/0.1/"],
+            ["dev (not released)", "/dev/"],
+        ]
+        browser.driver.get(f"{address}dev/faq/")
+        assert browser.find("h1")
