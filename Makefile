@@ -175,13 +175,14 @@ screenshots: chromium $(call ENVIRONMENTS,$(LAPTOP) airflow kfp) ## write docs/i
 SITE := .cache/site
 docs: $(call ENVIRONMENTS,docs) ## build the documentation site into .cache/site/html, and check all links, anchors and references
 	PYTHONPATH=. $(call IN,docs)/python tools/evidence/check_age.py
-	PYTHONPATH=. $(call IN,docs)/python tools/docs/stage.py $(SITE)
+	PYTHONPATH=. $(call IN,docs)/python tools/docs/stage.py $(SITE) $(if $(VERSIONED),--versioned)
 	cd $(SITE) && $(CURDIR)/$(call IN,docs)/zensical build --strict
 	$(call IN,docs)/python tools/docs/search_index.py $(SITE)/html
 	$(call IN,docs)/python tools/docs/check_reference.py $(SITE)/html/objects.inv
 	@echo "the site: $(SITE)/html/index.html"
 
-site-versions: docs ## assemble the published site in .cache/site/versions: the site of each release, of this checkout, and their list
+site-versions: ## assemble the published site in .cache/site/versions: the site of each release, of this checkout, and their list
+	$(MAKE) docs VERSIONED=1
 	rm -rf $(SITE)/versions
 	$(call IN,docs)/python tools/docs/assemble_versions.py $(SITE)/html $(SITE)/versions
 

@@ -2,7 +2,7 @@
 
 Usage: assemble_versions.py SITE FOLDER
 
-SITE is the site of this checkout, as `make docs` builds it. Each release, a tag such as `v0.2.1`, is checked out and
+SITE is the site of this checkout, as `make docs VERSIONED=1` builds it. Each release, a tag such as `v0.2.1`, is checked out and
 built by its own `make docs`; of the releases of one minor version, only the newest is published. The theme's selector
 reads `versions.json` (format of mike 2). The address without a version leads to the newest release, or to `dev`.
 """
@@ -50,7 +50,7 @@ def _build_release(release: str, target: Path) -> None:
         checkout = Path(folder) / "checkout"
         subprocess.run(["git", "worktree", "add", "--detach", str(checkout), release], cwd=ROOT, check=True)
         try:
-            subprocess.run(["make", "docs"], cwd=checkout, check=True)
+            subprocess.run(["make", "docs", "VERSIONED=1"], cwd=checkout, check=True)
             shutil.copytree(checkout / ".cache/site/html", target)
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", str(checkout)], cwd=ROOT, check=True)

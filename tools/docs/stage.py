@@ -1,6 +1,6 @@
 """Check the Markdown pages of the repository, and write the folder in which Zensical builds the site.
 
-Usage: stage.py FOLDER
+Usage: stage.py FOLDER [--versioned]. With --versioned the pages have a selector; see assemble_versions.py.
 
 Links from docs/ to other files of the repository become addresses of the web page of the repository, because the site
 contains only docs/. The program reports each link to a file or heading that does not exist, in all pages of the
@@ -30,6 +30,8 @@ _FENCE = re.compile(r" *(`{3,}|~{3,})")
 _LINK = re.compile(r"(?<=\]\()(?P<target>[^()\s]+(?:\([^()\s]*\)[^()\s]*)*)(?=[)\s])")
 _CODE_SPAN = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 _LIST_ITEM = re.compile(r"( *)(?:[-*+]|\d+\.) ")
+# The theme reads ../versions.json.
+_SELECTOR = '\n[project.extra.version]\nprovider = "mike"\ndefault = "latest"\n'
 _HEADING = re.compile(r"#{1,6} +(.+?) *#* *$")
 
 
@@ -205,7 +207,8 @@ def main() -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     configuration = Path(__file__).with_name("zensical.toml")
-    shutil.copy(configuration, folder)
+    selector = _SELECTOR if "--versioned" in sys.argv else ""
+    (folder / configuration.name).write_text(configuration.read_text("utf-8") + selector, "utf-8")
     shutil.copytree(Path(__file__).with_name("theme"), folder / "theme")
     shutil.copyfile(mermaid_script(), folder / "theme" / "assets" / "mermaid.min.js")
     for name in names:

@@ -118,17 +118,21 @@ class _QuietHandler(http.server.SimpleHTTPRequestHandler):
         """Print nothing."""
 
 
-@pytest.fixture(scope="module")
-def site():
+def build_site(name, *options):
     """Build the site, and return its folder."""
     if not (ROOT / ".venv" / "docs" / ".ready").exists():
         pytest.skip("needs .venv/docs, which `make docs` creates")
     # The depth of the folder matters, because zensical.toml names the packages relative to it.
     done = subprocess.run(
-        ["make", "docs", "SITE=.cache/site-of-the-test"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["make", "docs", f"SITE=.cache/{name}", *options], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return ROOT / ".cache" / "site-of-the-test" / "html"
+    return ROOT / ".cache" / name / "html"
+
+
+@pytest.fixture(scope="module")
+def site():
+    return build_site("site-of-the-test")
 
 
 @contextlib.contextmanager
@@ -310,8 +314,9 @@ def test_pages_for_new_users_are_two_clicks_from_the_front_page(site):
 
 
 @pytest.fixture(scope="module")
-def versions(site, tmp_path_factory):
+def versions(tmp_path_factory):
     """Assemble the site of a repository with releases, and return its folder."""
+    site = build_site("versioned-site-of-the-test", "VERSIONED=1")
     clone, folder = tmp_path_factory.mktemp("repository"), tmp_path_factory.mktemp("site") / "versions"
     subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
     for tag in ("v0.1.0", "v0.1.1", "not-a-release"):
