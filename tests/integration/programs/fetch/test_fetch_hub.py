@@ -139,7 +139,7 @@ def test_a_file_that_is_always_damaged_is_refused(run_fetch, hub, model):
 def test_a_killed_download_of_a_large_file_is_continued(
     tmp_path, start_fetch, run_fetch, hub, model, monkeypatch, without_ranges
 ):
-    content = os.urandom(1 << 20) * 24
+    content = os.urandom(3 * BLOCK_BYTES)
     (tmp_path / "hub" / "models/demo/tiny/model.safetensors").write_bytes(content)
     parts, processes = model / ".trainjob-fetch/parts", []
 

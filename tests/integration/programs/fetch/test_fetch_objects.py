@@ -15,10 +15,11 @@ from tests.support.gcs_server import GcsServer
 from tests.support.object_server import StoredObject
 from tests.support.polling import wait_until
 from tests.support.s3_server import S3Server
+from trainjob.programs.fetch.part_file import BLOCK_BYTES
 
 SOURCE = "models/tickets/v1"
 FILES = {"train.parquet": b"rows" * 9, "more/test.parquet": b"more rows", "notes.md": b"# notes"}
-LARGE = 20 << 20
+LARGE = 3 * BLOCK_BYTES
 
 
 @pytest.fixture(params=[S3Server, GcsServer, AzureServer], ids=["s3", "gs", "az"])
@@ -124,7 +125,7 @@ def test_an_object_that_changes_during_the_fetch_is_refused(fetch_dataset, store
 
 
 def test_a_killed_download_of_a_large_object_is_continued(start_fetch, fetch_dataset, store, dataset):
-    content = os.urandom(1 << 20) * (LARGE >> 20)
+    content = os.urandom(LARGE)
     key = "models/large/weights.safetensors"
     store.objects[key] = StoredObject(content, {})
     process, parts = [], dataset / ".trainjob-fetch/parts"

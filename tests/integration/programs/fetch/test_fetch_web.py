@@ -22,8 +22,8 @@ ROWS = b'{"question": "a"}\n' * 99
 PATH = "/data/train.jsonl"
 ETAG, DATE = {"ETag": '"one"'}, {"Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
 # More than the buffers of a connection on loopback hold, so that the client has read a part of it when it is killed.
-LARGE, SENT = 5 * BLOCK_BYTES, 30 << 20
-LAST = LARGE - BLOCK_BYTES
+LARGE = 10 * BLOCK_BYTES
+LAST, SENT = LARGE - BLOCK_BYTES, LARGE - BLOCK_BYTES // 2
 
 
 def digest(data):

@@ -15,13 +15,18 @@ from trainjob.programs.fetch.folder import Folder
 from trainjob.programs.fetch.listing import StoreFile
 from trainjob.programs.fetch.record import RECORD_FOLDER
 
-__all__ = ["BLOCK_BYTES", "PART_FOLDER", "PartFile", "get_part_names"]
+__all__ = ["BLOCK_BYTES", "PART_FOLDER", "PartFile", "count_blocks", "get_part_names"]
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
 """Size of a block; large enough that the time until a response begins does not count."""
 PART_FOLDER = f"{RECORD_FOLDER}/parts"
 """Folder of the incomplete files and their maps, each named after the file's key and content."""
 _DONE = b"\1"
+
+
+def count_blocks(file: StoreFile) -> int:
+    """Return the number of blocks of a file; an empty file has one."""
+    return max(1, -(-file.size // BLOCK_BYTES))
 
 
 def get_part_names(file: StoreFile) -> tuple[str, str]:
@@ -39,7 +44,7 @@ class PartFile:
     """
 
     def __init__(self, folder: Folder, file: StoreFile) -> None:
-        self.file, self.blocks = file, max(1, -(-file.size // BLOCK_BYTES))
+        self.file, self.blocks = file, count_blocks(file)
         self._folder = folder
         self.name, self._map_name = (f"{PART_FOLDER}/{name}" for name in get_part_names(file))
         self._lock, self._sync_lock = threading.Lock(), threading.Lock()

@@ -16,13 +16,13 @@ from typing import Protocol
 from trainjob.programs.fetch.folder import Folder
 from trainjob.programs.fetch.http_reader import RangesIgnored
 from trainjob.programs.fetch.listing import StoreFile
-from trainjob.programs.fetch.part_file import BLOCK_BYTES, PartFile
+from trainjob.programs.fetch.part_file import BLOCK_BYTES, PartFile, count_blocks
 from trainjob.programs.fetch.progress import FetchProgress
 from trainjob.programs.fetch.retries import Retries
 
 __all__ = ["BlockReader", "ReaderFactory", "transfer_files"]
 
-CONNECTIONS = 16
+CONNECTIONS = 32
 """Readers at once, for a store that many clients use at once."""
 
 _BUFFERS_PER_CONNECTION = 1.5  # those above one wait for earlier blocks of their file
@@ -114,8 +114,12 @@ class _Transfer:
     ) -> None:
         self._create_reader, self._finish, self._progress = create_reader, finish, progress
         self._connections = connections
-        self._files = [PartFile(folder, file) for file in files]
-        self._blocks = ((part, number) for part in self._files for number in range(part.blocks))
+        files = list(files)
+        self._workers = min(connections, sum(count_blocks(file) for file in files))
+        # Created one by one, because a dataset may have a million files.
+        self._blocks = (
+            (part, number) for file in files for part in [PartFile(folder, file)] for number in range(part.blocks)
+        )
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._failure: BaseException | None = None
         self._readers: list[BlockReader] = []
@@ -126,9 +130,8 @@ class _Transfer:
 
     def run(self) -> None:
         """Transfer the files; remove the part files of those with wrong content."""
-        workers = min(self._connections, sum(part.blocks for part in self._files))
         with ThreadPoolExecutor(_FINISHING_THREADS, "finish") as finishers, self._sync_periodically():
-            threads = [threading.Thread(target=self._work, args=(finishers,)) for _ in range(workers)]
+            threads = [threading.Thread(target=self._work, args=(finishers,)) for _ in range(self._workers)]
             for thread in threads:
                 thread.start()
             try:
