@@ -2,9 +2,10 @@
 
 Usage: assemble_versions.py SITE FOLDER
 
-SITE is the site of this checkout, as `make docs VERSIONED=1` builds it. Each release, a tag such as `v0.2.1`, is checked out and
-built by its own `make docs`; of the releases of one minor version, only the newest is published. The theme's selector
-reads `versions.json` (format of mike 2). The address without a version leads to the newest release, or to `dev`.
+SITE is the site of this checkout, as `make docs VERSIONED=1` builds it. Each release, a tag such as `v0.2.1`, is
+checked out and built by its own `make docs`; of the releases of one minor version, only the newest is published. The
+theme's selector reads `versions.json` (format of mike 2). The address without a version leads to the newest release, or
+to `dev`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 _RELEASE = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 _DEVELOPMENT = "dev"
-_REDIRECT = '<!doctype html><meta charset="utf-8"><title>trainjob</title><meta http-equiv="refresh" content="0; url={}/">\n'
+_REDIRECT = """\
+<!doctype html>
+<meta charset="utf-8"><title>trainjob</title><meta http-equiv="refresh" content="0; url={}/">
+"""
 
 
 def find_newest_patches(tags: Iterable[str]) -> list[str]:

@@ -331,7 +331,9 @@ def test_a_reader_selects_a_version(browser, versions):
     with serve(versions) as address:
         browser.driver.get(address)
         wait_until(lambda: browser.driver.current_url == f"{address}0.1/", 30)
-        names = "[...document.querySelectorAll('.md-version__link')].map((link) => [link.textContent.trim(), link.href])"
+        names = (
+            "[...document.querySelectorAll('.md-version__link')].map((link) => [link.textContent.trim(), link.href])"
+        )
         wait_until(lambda: browser.evaluate(names), 30)
         assert [[name, urlparse(link).path] for name, link in browser.evaluate(names)] == [
             ["0.1.1", "/0.1/"],

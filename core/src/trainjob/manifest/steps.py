@@ -247,7 +247,8 @@ def _single_node_job(
         resources_per_node=step.resources,
         env={name: value for name, value in {**env, **(step.env or {})}.items() if value is not None},
     )
-    return TrainJob(trainer=trainer, workspace=step.workspace, **_shared_fields(step))
+    max_restarts = 0 if isinstance(step, ExportModel) else step.max_restarts
+    return TrainJob(trainer=trainer, workspace=step.workspace, max_restarts=max_restarts, **_shared_fields(step))
 
 
 def _fine_tune(step: FineTune, run: str, run_name: str, parameters: Mapping[str, Any]) -> TrainJob:

@@ -55,6 +55,8 @@ class _InitializeStep(BaseStep):
         role_arn: ARN of the AWS role to assume.
         image: image with Python, huggingface_hub and opendal; by default the Trainer's own initializer.
         resources: resources of the step's pod, such as `{"memory": "4Gi"}`.
+        max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
+            Python and files, None (null) leaves it to the runtime.
     """
 
     field_aliases: ClassVar[Mapping[str, str]] = {
@@ -73,6 +75,7 @@ class _InitializeStep(BaseStep):
     role_arn: str | None = None
     image: str | None = None
     resources: Resources | None = None
+    max_restarts: int | None = Field(default=0, ge=0)
 
     @model_validator(mode="before")
     @classmethod

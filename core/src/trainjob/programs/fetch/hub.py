@@ -69,7 +69,7 @@ class HubSource:
         headers = build_hf_headers(token=self.token or None)
         return functools.partial(HttpReader, Locations(lambda file: Location(url(self.repository, file.key), headers)))
 
-    def add_digest(self, file: StoreFile) -> StoreFile:
+    def add_digest(self, file: StoreFile, *, has_arrived: bool) -> StoreFile:  # noqa: ARG002
         """Return the file unchanged, because the listing already contains its digest."""
         return file
 

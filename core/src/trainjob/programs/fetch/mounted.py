@@ -71,8 +71,13 @@ class MountedSource:
         # Only links that are resolved here are followed, so one that is created meanwhile does not lead out.
         return Folder(self.root).open_for_reading(self._show(self._resolve(self.root / file.key)))
 
-    def add_digest(self, file: StoreFile) -> StoreFile:
-        """Return the file with the digest of its content."""
+    def add_digest(self, file: StoreFile, *, has_arrived: bool) -> StoreFile:
+        """Return the file with the digest of its content.
+
+        A file that has just been copied is not read a second time: the copy was hashed while it was read.
+        """
+        if has_arrived:
+            return file
         with self.open(file) as source:
             return replace(file, sha256=compute_digests(source, file.size)[0])
 

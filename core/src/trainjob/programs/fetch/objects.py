@@ -69,7 +69,7 @@ class ObjectSource:
             return functools.partial(HttpReader, Locations(self._locate, self._note_digest))
         return functools.partial(_OperatorReader, self._store, self._match_options)
 
-    def add_digest(self, file: StoreFile) -> StoreFile:
+    def add_digest(self, file: StoreFile, *, has_arrived: bool) -> StoreFile:  # noqa: ARG002
         """Return the file with the digest from its object's metadata, if there is one."""
         if file.key not in self._digests:
             metadata = with_retries(lambda: self._store.stat(file.key)).user_metadata or {}

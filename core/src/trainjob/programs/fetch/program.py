@@ -255,7 +255,7 @@ class _FetchRun:
             return recorded
         if self._folder.size(file.path) != file.size:
             return None
-        file = self._source.add_digest(file)
+        file = self._source.add_digest(file, has_arrived=False)
         return self._verify(file) if file.has_digest else None
 
     def _list_missing(self, existing: Sequence[RecordedFile]) -> list[StoreFile]:
@@ -274,7 +274,7 @@ class _FetchRun:
         self._check_space(files)
 
         def finish(part: PartFile) -> bool:
-            file = self._source.add_digest(part.file)
+            file = self._source.add_digest(part.file, has_arrived=True)
             if file.sha256 not in ("", part.sha256) or file.blob not in ("", part.blob):
                 return False
             part.move_to(file.path)

@@ -51,7 +51,7 @@ class WebSource:
         """Return the factory of readers."""
         return functools.partial(HttpReader, Locations(lambda _: self._location, self._check_unchanged))
 
-    def add_digest(self, file: StoreFile) -> StoreFile:
+    def add_digest(self, file: StoreFile, *, has_arrived: bool) -> StoreFile:  # noqa: ARG002
         """Return the file unchanged, because it already has the digest of the address."""
         return file
 

@@ -64,6 +64,7 @@ class InitializeDatasetOperator(FetchOperator):
         "role_arn",
         "image",
         "step_resources",
+        "max_restarts",
         "env",
         "secret",
         "program",
@@ -104,6 +105,7 @@ class InitializeDatasetOperator(FetchOperator):
         role_arn: str | None = None,
         image: str | None = None,
         resources: Mapping[str, Any] | None = None,
+        max_restarts: int | str | None = None,
         env: Mapping[str, Any] | None = None,
         secret: SecretReference | Mapping[str, Any] | str | None = None,
         program: str | None = None,
@@ -152,6 +154,8 @@ class InitializeDatasetOperator(FetchOperator):
             role_arn: ARN of the AWS role to assume.
             image: image with Python, huggingface_hub and opendal; by default the Trainer's own initializer.
             resources: resources of the step's pod, such as `{"memory": "4Gi"}`.
+            max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
+                Python and files, None (null) leaves it to the runtime.
             env: environment variables by name; secrets as `SecretKeyReference`.
             secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
             program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so
@@ -209,6 +213,7 @@ class InitializeDatasetOperator(FetchOperator):
                 "role_arn": role_arn,
                 "image": image,
                 "resources": resources,
+                "max_restarts": max_restarts,
                 "env": env,
                 "secret": secret,
                 "program": program,
@@ -251,6 +256,7 @@ class InitializeModelOperator(FetchOperator):
         "role_arn",
         "image",
         "step_resources",
+        "max_restarts",
         "env",
         "secret",
         "program",
@@ -286,6 +292,7 @@ class InitializeModelOperator(FetchOperator):
         role_arn: str | None = None,
         image: str | None = None,
         resources: Mapping[str, Any] | None = None,
+        max_restarts: int | str | None = None,
         env: Mapping[str, Any] | None = None,
         secret: SecretReference | Mapping[str, Any] | str | None = None,
         program: str | None = None,
@@ -325,6 +332,8 @@ class InitializeModelOperator(FetchOperator):
             role_arn: ARN of the AWS role to assume.
             image: image with Python, huggingface_hub and opendal; by default the Trainer's own initializer.
             resources: resources of the step's pod, such as `{"memory": "4Gi"}`.
+            max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
+                Python and files, None (null) leaves it to the runtime.
             env: environment variables by name; secrets as `SecretKeyReference`.
             secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
             program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so
@@ -377,6 +386,7 @@ class InitializeModelOperator(FetchOperator):
                 "role_arn": role_arn,
                 "image": image,
                 "resources": resources,
+                "max_restarts": max_restarts,
                 "env": env,
                 "secret": secret,
                 "program": program,

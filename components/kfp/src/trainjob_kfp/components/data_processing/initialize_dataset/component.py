@@ -32,6 +32,7 @@ def initialize_dataset(
     role_arn: str = "",
     image: str = "",
     resources: Dict[str, Any] = {},
+    max_restarts: int = 0,
     env: Dict[str, Any] = {},
     secret: Dict[str, Any] = {},
     program: str = "packed",
@@ -105,6 +106,8 @@ def initialize_dataset(
         role_arn: ARN of the AWS role to assume.
         image: Image with Python, huggingface_hub and opendal; by default the Trainer's own initializer.
         resources: Resources of the step's pod, such as `{"memory": "4Gi"}`.
+        max_restarts: How often a failing container may be restarted in place before the TrainJob is ended. In Python
+            and files, None (null) leaves it to the runtime.
         env: Environment variables by name; secrets as `SecretKeyReference`.
         secret: Name of the Kubernetes Secret with the credentials, or a `SecretReference`.
         program: Where the code of the step's program comes from. `packed` sends it in the command of the pods, so that
