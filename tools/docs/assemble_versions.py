@@ -1,4 +1,4 @@
-"""Assemble the published site: one folder for each minor release, `dev` for this checkout, and the list of them.
+"""The published site: one folder for each minor release, `dev` for this checkout, and the list of them.
 
 Usage: assemble_versions.py SITE FOLDER
 
@@ -36,7 +36,7 @@ def find_newest_patches(tags: Iterable[str]) -> list[str]:
 
 
 def describe_versions(releases: list[str]) -> list[dict[str, object]]:
-    """Return the entries of the selector for releases, the newest first, and the development version."""
+    """Return the selector's entries for releases and the development version."""
     entries: list[dict[str, object]] = [
         {"version": _name_folder(release), "title": release.removeprefix("v"), "aliases": ["latest"] if first else []}
         for release, first in zip(releases, [True, *[False] * len(releases)], strict=False)
@@ -61,7 +61,7 @@ def _build_release(release: str, target: Path) -> None:
 
 
 def main(site: Path, folder: Path) -> None:
-    """Assemble the site; the folder must not exist."""
+    """Write the site to a folder, which must not exist."""
     tags = subprocess.run(["git", "tag", "--list"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     releases = find_newest_patches(tags)
     shutil.copytree(site, folder / _DEVELOPMENT)
