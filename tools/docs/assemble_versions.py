@@ -29,7 +29,7 @@ _REDIRECT = """\
 
 
 def find_newest_patches(tags: Iterable[str]) -> list[str]:
-    """Return the newest release of each minor version, the newest first; other tags are left out."""
+    """Return the newest release of each minor version; leave out other tags."""
     numbers = sorted(tuple(map(int, match.groups())) for tag in tags if (match := _RELEASE.fullmatch(tag)))
     newest = {number[:2]: number for number in numbers}
     return ["v" + ".".join(map(str, number)) for number in sorted(newest.values(), reverse=True)]

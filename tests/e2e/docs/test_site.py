@@ -315,7 +315,7 @@ def test_pages_for_new_users_are_two_clicks_from_the_front_page(site):
 
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory):
-    """Assemble the site of a repository with releases, and return its folder."""
+    """Build the site of a repository with releases, and return its folder."""
     site = build_site("versioned-site-of-the-test", "VERSIONED=1")
     clone, folder = tmp_path_factory.mktemp("repository"), tmp_path_factory.mktemp("site") / "versions"
     subprocess.run(["git", "clone", "-q", ROOT, clone], check=True)
