@@ -64,7 +64,7 @@ def transfer_files(
     progress: FetchProgress,
     connections: int = CONNECTIONS,
 ) -> list[StoreFile]:
-    """Transfer files into the part files of a folder.
+    """Fetch files into the part files of a folder.
 
     Args:
         folder: the folder to fill.
@@ -129,7 +129,7 @@ class _Transfer:
         self._finishing = threading.BoundedSemaphore(_MAX_UNFINISHED)
 
     def run(self) -> None:
-        """Transfer the files; remove the part files of those with wrong content."""
+        """Fetch the files; remove the part files of those with wrong content."""
         with ThreadPoolExecutor(_FINISHING_THREADS, "finish") as finishers, self._sync_periodically():
             threads = [threading.Thread(target=self._work, args=(finishers,)) for _ in range(self._workers)]
             for thread in threads:
