@@ -16,6 +16,7 @@ from pathlib import Path
 from tools.bench import (
     bench_calls,
     bench_creation,
+    bench_data,
     bench_flood,
     bench_imports,
     bench_laptop,
@@ -42,6 +43,7 @@ _PARTS = {
     "imports": bench_imports,
     "creation": bench_creation,
     "yaml": bench_yaml,
+    "data": bench_data,
 }
 _INTRODUCTION = """# Benchmarks
 

@@ -94,7 +94,7 @@ class Retries:
 
 
 def with_retries(request: Callable[[], T], report: Callable[[str], None] | None = None) -> T:
-    """Return the result of a request, which is repeated while it fails for a reason that may pass."""
+    """Return the result of a request; repeat it after failures that may pass."""
     retries = Retries(report=report)
     while True:
         try:
@@ -131,7 +131,10 @@ def parse_retry_after(headers: Mapping[str, str] | Message) -> float:
 
 
 def _is_transient_in_opendal(failure: Exception) -> bool:
-    """Return whether a repetition may help; opendal 0.47 calls a failure persistent that it has repeated itself."""
+    """Return whether a repetition may help.
+
+    opendal 0.47 calls a failure persistent if it has repeated the request itself.
+    """
     text, status = str(failure), _STATUS_OF_OPENDAL.search(str(failure))
     is_busy = bool(status and int(status[1]) in _TRANSIENT_STATUSES)
     return is_busy or type(failure).__name__ == "RateLimited" or "(temporary)" in text or "send http request" in text
