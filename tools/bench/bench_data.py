@@ -23,10 +23,10 @@ _REPOSITORIES = {
 }
 _LIMIT = "20m"
 _CONNECTIONS = {
-    "plain": ("no limit", {}),
-    "tls": ("TLS", {"tls": True}),
-    "limited": ("20 MiB/s for each connection", {"limit": _LIMIT}),
-    "limited tls": ("TLS, 20 MiB/s for each connection", {"tls": True, "limit": _LIMIT}),
+    "plain": "no limit",
+    "tls": "TLS",
+    "limited": "20 MiB/s for each connection",
+    "limited tls": "TLS, 20 MiB/s for each connection",
 }
 _CASES = [
     *(("shards", connection) for connection in _CONNECTIONS),
@@ -86,11 +86,11 @@ def goals(found):
 
 
 def _describe(case):
-    return f"{_REPOSITORIES[case['repository']][0]}, {_CONNECTIONS[case['connection']][0]}"
+    return f"{_REPOSITORIES[case['repository']][0]}, {_CONNECTIONS[case['connection']]}"
 
 
 def _measure_case(root, repository, connection):
-    with serve(root, **_CONNECTIONS[connection][1]) as server:
+    with serve(root, tls="tls" in connection, limit=_LIMIT if "limited" in connection else "") as server:
         rounds = [{client: _run(client, server, repository) for client in _CLIENTS} for _ in range(_ROUNDS)]
     clients = {
         client: {value: statistics.median(one[client][value] for one in rounds) for value in ("wall", "cpu", "memory")}

@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import trustme
 
@@ -30,8 +31,8 @@ http {{
   map $uri $size {{ default ""; {sizes} }}
   server {{
     listen 127.0.0.1:{port}{tls};
-    location ~ ^/api/(models|datasets)/bench/([^/]+)/tree/ {{ default_type application/json; alias {root}/api/$2/tree.json; }}
-    location ~ ^/api/(models|datasets)/bench/([^/]+) {{ default_type application/json; alias {root}/api/$2/info.json; }}
+    location ~ ^/api/[a-z]+/bench/([^/]+)/tree/ {{ default_type application/json; alias {root}/api/$1/tree.json; }}
+    location ~ ^/api/[a-z]+/bench/([^/]+) {{ default_type application/json; alias {root}/api/$1/info.json; }}
     location ~ ^/(?:datasets/)?bench/([^/]+)/resolve/[^/]+/(.*{large})$ {{
       add_header X-Repo-Commit {commit} always; add_header X-Linked-Size $size always;
       add_header X-Linked-Etag '"$digest"' always; return 302 {scheme}://127.0.0.1:{cdn_port}/$1/$2;
@@ -76,26 +77,19 @@ def write_repository(root: Path, name: str, count: int, size: int, suffix: str) 
         path.parent.mkdir(parents=True, exist_ok=True)
         content = os.urandom(size)
         path.write_bytes(content)
-        entry = {"type": "file", "path": path.relative_to(folder).as_posix(), "size": size}
+        entry: dict[str, Any] = {"type": "file", "path": path.relative_to(folder).as_posix(), "size": size}
         if suffix == _LARGE:
             digest = hashlib.sha256(content).hexdigest()
             entry |= {"oid": digest[:40], "lfs": {"oid": digest, "size": size, "pointerSize": 134}}
         else:
             entry["oid"] = hashlib.sha1(b"blob %d\0" % size + content).hexdigest()  # noqa: S324 - what git uses
         tree.append(entry)
-    info = {
-        "id": f"bench/{name}",
-        "sha": COMMIT,
-        "private": False,
-        "gated": False,
-        "tags": [],
-        "downloads": 0,
-        "likes": 0,
-    }
-    description = {"info": {**info, "siblings": [{"rfilename": entry["path"]} for entry in tree]}, "tree": tree}
+    counts = {"private": False, "gated": False, "tags": [], "downloads": 0, "likes": 0}
+    siblings = [{"rfilename": entry["path"]} for entry in tree]
+    info = {"id": f"bench/{name}", "sha": COMMIT, **counts, "siblings": siblings}
     (root / "api" / name).mkdir(parents=True)
-    for part, content in description.items():
-        (root / "api" / name / f"{part}.json").write_text(json.dumps(content))
+    for part, description in {"info": info, "tree": tree}.items():
+        (root / "api" / name / f"{part}.json").write_text(json.dumps(description))
 
 
 @contextlib.contextmanager

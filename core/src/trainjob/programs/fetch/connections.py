@@ -73,9 +73,9 @@ def use_certificates(environment: MutableMapping[str, str] = os.environ) -> str:
 
 @functools.cache
 def create_tls_context() -> ssl.SSLContext:
-    """Return the context of all TLS connections; images without authorities use those of certifi.
+    """Return the context of all TLS connections.
 
-    `huggingface_hub` needs certifi, so that it is there.
+    An image without authorities uses those of certifi, which huggingface_hub requires.
     """
     paths = ssl.get_default_verify_paths()
     has_authorities = paths.cafile or (paths.capath and any(Path(paths.capath).iterdir()))

@@ -49,7 +49,9 @@ class Folder:
         return None
 
     def list_usage(self, folder: str) -> dict[str, int]:
-        """Return the bytes on disk of the regular files in a subfolder, by name; a sparse file has less than its size.
+        """Return the bytes on disk of the regular files in a subfolder, by name.
+
+        A sparse file has fewer than its size.
 
         Raises:
             FetchError: a folder on the path is a symbolic link.

@@ -35,7 +35,7 @@ _READ_BYTES = 128 << 10  # at once: as much is lost of a connection that breaks
 
 @dataclass(frozen=True)
 class Location:
-    """Where a file is, and what a request for it must contain.
+    """The address of a file, and what a request for it must contain.
 
     Attributes:
         url: address of the file.
@@ -77,7 +77,7 @@ class Locations:
             self._known[file.key] = location
 
     def forget(self, file: StoreFile) -> None:
-        """Ask the store again, because the location has expired or all parts are read."""
+        """Get the location from the store again, because it has expired."""
         with self._lock:
             self._known.pop(file.key, None)
 
@@ -272,7 +272,7 @@ class _Connections:
 
 
 def _follow(here: Location, url: str) -> Location:
-    """Return the location of a redirect; only the same server gets the headers, and TLS is kept."""
+    """Return the location of a redirect; only the same server gets the headers."""
     before, after = urlsplit(here.url), urlsplit(url)
     if after.scheme not in ("https", before.scheme):
         hint = "name the address of the file itself"

@@ -112,7 +112,7 @@ class ObjectSource:
         return Location(signed.url, {**signed.headers, **condition})
 
     def _note_digest(self, file: StoreFile, response: HTTPResponse) -> None:
-        """Remember the digest in an object's metadata, which each response contains."""
+        """Keep the digest in an object's metadata, which each response contains."""
         self._digests[file.key] = response.headers.get(f"x-amz-meta-{_SHA256}", "")
 
     def _match_options(self, file: StoreFile) -> dict[str, str]:

@@ -241,7 +241,7 @@ class _FetchRun:
         shutil.rmtree(self._folder.path / WORK_FOLDER, ignore_errors=True)
 
     def _find_recorded(self, file: StoreFile, earlier: Record) -> RecordedFile | None:
-        """Return the record of a file that is in the folder already; None if there is none, or it is not valid."""
+        """Return the valid record of a file that is in the folder; None without one."""
         found = earlier.files.get(file.path)
         is_valid = found and (found.size, found.mark) == (file.size, file.mark)
         return found if is_valid and self._folder.size(file.path) == file.size else None

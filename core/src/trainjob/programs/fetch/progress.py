@@ -61,7 +61,7 @@ class FetchProgress:
 
     @contextlib.contextmanager
     def report_periodically(self) -> Iterator[None]:
-        """Report at regular intervals how many bytes are done, how fast, and how long the others take.
+        """Report at regular intervals the bytes that are done, the rate and the time left.
 
         A single file may take an hour, and without these lines the log would be silent.
         """

@@ -81,7 +81,9 @@ def _entry(line: str) -> dict[str, Any] | None:
 
 
 class RecordWriter:
-    """Writer of a folder's record while the folder is filled; the caller closes or finishes it. For any thread.
+    """Writer of a folder's record while the folder is filled, for any thread.
+
+    The caller closes or finishes it.
 
     Args:
         folder: the folder to fill.
