@@ -141,7 +141,8 @@ class _Transfer:
                 self._stop(interruption)
                 raise
         for part in self._open_parts:  # of a failed pass
-            part.sync()
+            with contextlib.suppress(OSError):  # the volume may be full
+                part.sync()
             part.close()
         if self._failure:
             raise self._failure
