@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import random
 import signal
@@ -204,11 +205,11 @@ def test_two_fetches_into_one_folder_exclude_each_other(tmp_path, start_fetch, h
     content = os.urandom(2 * BLOCK_BYTES)
     (tmp_path / "hub/models/demo/tiny" / NAME).write_bytes(content)
     with open(tmp_path / "second.log", "w+") as log:  # noqa: PTH123
-        started = []
+        started, requests = [], itertools.count()
 
         def start_second(line):
             """Start the second fetch while the first one fetches, and wait until it waits for it."""
-            if NAME in line and "/resolve/" in line and not started:
+            if NAME in line and "/resolve/" in line and not next(requests):  # two blocks arrive at once
                 started.append(start_fetch("model", "hf://demo/tiny", HF_ENDPOINT=hub.url, stdout=log))
                 wait_until(lambda: "waiting for its end" in (tmp_path / "second.log").read_text())
 

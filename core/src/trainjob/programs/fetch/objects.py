@@ -22,7 +22,6 @@ from trainjob.programs.fetch.bucket import Bucket, extract_message
 from trainjob.programs.fetch.connections import find_connection_advice
 from trainjob.programs.fetch.http_reader import HttpReader, Location, Locations
 from trainjob.programs.fetch.listing import Listing, StoreFile
-from trainjob.programs.fetch.retries import with_retries
 from trainjob.programs.fetch.row_format import HEAD_BYTES, find_extension
 from trainjob.programs.fetch.transfer import CONNECTIONS, ReaderFactory
 
@@ -49,8 +48,7 @@ class ObjectSource:
 
         A single object without an extension gets that of its format.
         """
-        found = with_retries(lambda: list(self._store.list(self.prefix or "/", recursive=True)))
-        entries = {entry.path: entry for entry in found}
+        entries = {entry.path: entry for entry in self._store.list(self.prefix or "/", recursive=True)}
         folders = {str(folder) for key in entries for folder in PurePosixPath(key).parents}
         files = [
             self._store_file(key, entry)
@@ -72,7 +70,7 @@ class ObjectSource:
     def add_digest(self, file: StoreFile, *, has_arrived: bool) -> StoreFile:  # noqa: ARG002
         """Return the file with the digest from its object's metadata, if there is one."""
         if file.key not in self._digests:
-            metadata = with_retries(lambda: self._store.stat(file.key)).user_metadata or {}
+            metadata = self._store.stat(file.key).user_metadata or {}
             self._digests[file.key] = metadata.get(_SHA256, "")
         return replace(file, sha256=self._digests[file.key])
 

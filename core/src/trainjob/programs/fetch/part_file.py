@@ -6,6 +6,7 @@ next fetch therefore reads these blocks from the disk, also after a crash of the
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import threading
@@ -88,10 +89,17 @@ class PartFile:
         return self._on_disk[number : number + 1] == _DONE
 
     def read(self, number: int, block: memoryview) -> None:
-        """Read a block that an earlier fetch has written."""
+        """Read a block that an earlier fetch has written.
+
+        Raises:
+            OSError: the file cannot be read, or another program has shortened it.
+        """
         done = 0
         while done < len(block):
-            done += os.preadv(self._data, [block[done:]], self.offset(number) + done)
+            count = os.preadv(self._data, [block[done:]], self.offset(number) + done)
+            if not count:
+                raise OSError(errno.EIO, f"the incomplete file {self.name} has become shorter")
+            done += count
 
     def write(self, number: int, block: memoryview) -> None:
         """Write a block to its place.

@@ -24,6 +24,7 @@ __all__ = ["ATTEMPTS", "Retries", "StatusError", "is_transient", "parse_retry_af
 T = TypeVar("T")
 ATTEMPTS = 8
 """Failures in succession, without a byte in between, after which a transfer fails: the pauses take about a minute."""
+_FIRST_ATTEMPTS = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 20.0  # seconds
 _LONGEST_RETRY_AFTER = 310.0  # the hub counts requests in windows of five minutes
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -66,10 +67,19 @@ class Retries:
     Args:
         stopped: event that ends a pause early, and makes the failure final.
         report: function that takes a line about each repetition but the first two.
+        is_first_contact: whether nothing is known of the server yet. Its address may then be wrong, so a connection
+            that fails is tried for some seconds only.
     """
 
-    def __init__(self, stopped: threading.Event | None = None, report: Callable[[str], None] | None = None) -> None:
-        self._stopped, self._report, self._failures = stopped or threading.Event(), report, 0
+    def __init__(
+        self,
+        stopped: threading.Event | None = None,
+        report: Callable[[str], None] | None = None,
+        *,
+        is_first_contact: bool = False,
+    ) -> None:
+        self._stopped, self._report, self._is_first_contact = stopped or threading.Event(), report, is_first_contact
+        self._failures = 0
 
     def reset(self) -> None:
         """Start to count again, because the transfer has made progress."""
@@ -82,20 +92,22 @@ class Retries:
             Exception: `failure`, if a repetition does not help, or did not help.
         """
         self._failures += 1
-        if self._failures >= ATTEMPTS or self._stopped.is_set() or not is_transient(failure):
+        has_response = isinstance(failure, StatusError) or _get_status(failure) is not None
+        attempts = _FIRST_ATTEMPTS if self._is_first_contact and not has_response else ATTEMPTS
+        if self._failures >= attempts or self._stopped.is_set() or not is_transient(failure):
             raise failure
         pause = min(_FIRST_PAUSE * 2.0 ** (self._failures - 1), _LONGEST_PAUSE) * (1 - 0.5 * _JITTER.random())
         pause = max(pause, min(_get_retry_after(failure), _LONGEST_RETRY_AFTER))
         if self._report and self._failures > 2:
             text = " ".join(str(failure).split())[:200] or type(failure).__name__
-            self._report(f"{text}; attempt {self._failures + 1} of {ATTEMPTS} in {pause:.0f} s")
+            self._report(f"{text}; attempt {self._failures + 1} of {attempts} in {pause:.0f} s")
         if self._stopped.wait(pause):
             raise failure
 
 
-def with_retries(request: Callable[[], T], report: Callable[[str], None] | None = None) -> T:
-    """Return the result of a request; repeat it after failures that may pass."""
-    retries = Retries(report=report)
+def with_retries(request: Callable[[], T]) -> T:
+    """Return the result of a first request; repeat it after failures that may pass."""
+    retries = Retries(is_first_contact=True)
     while True:
         try:
             return request()
