@@ -86,3 +86,11 @@ def test_a_framework_or_a_tracker_without_a_row_is_refused():
         check_rows(["torchtune", "trl", "llamafactory", "unsloth", "axolotl"], ["mlflow", "wandb", "tensorboard"])
     with pytest.raises(SystemExit, match="wandb"):
         check_rows(["torchtune", "trl", "llamafactory", "unsloth"], ["mlflow", "tensorboard"])
+
+
+def test_a_measurement_without_a_commit_is_refused_on_pages_that_had_one():
+    text = f"Measured: {UNRECORDED}, 2026-11-29, 2 cores."
+    [(message, is_error)] = check_age.check_page("conformance.md", text)
+    assert is_error
+    assert "generate the page again" in message
+    assert set(measurement.MEASURED_BEFORE_COMMITS_WERE_RECORDED) < set(MEASURED)
