@@ -50,7 +50,7 @@ _RelativePath = Annotated[str, AfterValidator(_validate_relative_path)]
 class WorkspaceVolume(Spec):
     """An existing volume that is mounted at `/workspace`.
 
-    Its folders are `dataset/`, `model/` and `output/`. A plain string stands for the name of the PersistentVolumeClaim.
+    Its folders are `dataset/`, `model/` and `output/`. A plain string is the name of the PersistentVolumeClaim.
 
     Attributes:
         claim: name of a PersistentVolumeClaim.

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import subprocess
+import threading
 import time
 import uuid
 from http import HTTPStatus
@@ -199,6 +200,34 @@ def test_a_volume_that_becomes_full_is_reported(tmp_path, model):
     assert read_contents(model) == {}
     fetch_files(Fetch("model", model, "pvc://data/", source=source), report=lambda line: None)
     assert (model / NAME).read_bytes() == (source / NAME).read_bytes()
+
+
+def test_a_refused_thread_ends_the_other_threads(tmp_path, model, monkeypatch):
+    source = tmp_path / "source"
+    source.mkdir()
+    with (source / NAME).open("wb") as file:
+        file.truncate(64 * BLOCK_BYTES)
+    start, workers, before = threading.Thread.start, itertools.count(), threading.enumerate()
+    write, written, has_failed = PartFile.write, [], threading.Event()
+
+    def write_after_the_failure(part, number, block):
+        assert has_failed.wait(60)
+        written.append(number)
+        write(part, number, block)
+
+    def refuse_the_third_worker(thread):
+        if thread._target.__name__ == "_work" and next(workers) == 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(PartFile, "write", write_after_the_failure)
+    monkeypatch.setattr(threading.Thread, "start", refuse_the_third_worker)
+    with pytest.raises(FetchError, match="can't start new thread"):
+        fetch_files(Fetch("model", model, "pvc://data/", source=source), report=lambda line: None)
+    has_failed.set()
+    wait_until(lambda: threading.enumerate() == before)
+    assert len(written) <= 2
+    assert read_contents(model) == {}
 
 
 def test_two_fetches_into_one_folder_exclude_each_other(tmp_path, start_fetch, hub, model):

@@ -17,7 +17,7 @@ from trainjob.errors import FetchError
 from trainjob.programs.fetch.connections import find_connection_advice
 from trainjob.programs.fetch.http_reader import HttpReader, Location, Locations
 from trainjob.programs.fetch.listing import Listing, StoreFile
-from trainjob.programs.fetch.retries import StatusError, with_retries
+from trainjob.programs.fetch.retries import StatusError, get_status, with_retries
 from trainjob.programs.fetch.transfer import CONNECTIONS, ReaderFactory
 
 __all__ = ["HubSource"]
@@ -75,7 +75,7 @@ class HubSource:
 
     def to_error(self, failure: Exception) -> FetchError:
         """Return the error for a failure of huggingface_hub: one sentence, and a hint."""
-        status = getattr(getattr(failure, "response", None), "status_code", None)
+        status = get_status(failure)
         if isinstance(failure, StatusError) and failure.from_store:
             status = failure.status
         kind, shown_status = type(failure).__name__, f"(HTTP {status})"

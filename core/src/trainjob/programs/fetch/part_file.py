@@ -141,8 +141,7 @@ class PartFile:
             if self._blob:
                 self._blob.update(following)
             release(following)
-            with self._lock:
-                self._hashed += 1
+            self._hashed += 1  # without the lock, because only the thread that hashes reads it
 
     @property
     def sha256(self) -> str:

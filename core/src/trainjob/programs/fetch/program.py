@@ -275,11 +275,11 @@ class _FetchRun:
 
         def finish(part: PartFile) -> bool:
             file = self._source.add_digest(part.file, has_arrived=True)
-            if file.sha256 not in ("", part.sha256) or file.blob not in ("", part.blob):
+            if not (recorded := _check_digests(file, part.sha256, part.blob)):
                 return False
             part.move_to(file.path)
-            fetched.append(RecordedFile(file.path, file.size, file.mark, part.sha256))
-            writer.add(fetched[-1])
+            fetched.append(recorded)
+            writer.add(recorded)
             self._progress.report_file(file.path, file.size)
             return True
 
@@ -307,10 +307,14 @@ class _FetchRun:
     def _verify(self, file: StoreFile) -> RecordedFile | None:
         """Return the record of a file in the folder; None if its content differs from the listing."""
         with self._folder.open_for_reading(file.path) as content:
-            sha256, blob = compute_digests(content, file.size)
-        if file.sha256 not in ("", sha256) or file.blob not in ("", blob):
-            return None
-        return RecordedFile(file.path, file.size, file.mark, sha256)
+            return _check_digests(file, *compute_digests(content, file.size))
+
+
+def _check_digests(file: StoreFile, sha256: str, blob: str) -> RecordedFile | None:
+    """Return the record of a file with these digests; None if the store has others."""
+    if file.sha256 not in ("", sha256) or file.blob not in ("", blob):
+        return None
+    return RecordedFile(file.path, file.size, file.mark, sha256)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,7 +19,7 @@ from email.message import Message
 from http.client import HTTPException
 from typing import TypeVar
 
-__all__ = ["ATTEMPTS", "Retries", "StatusError", "is_transient", "parse_retry_after", "with_retries"]
+__all__ = ["ATTEMPTS", "Retries", "StatusError", "get_status", "is_transient", "parse_retry_after", "with_retries"]
 
 T = TypeVar("T")
 ATTEMPTS = 8
@@ -57,7 +57,7 @@ class StatusError(Exception):
 
     @property
     def is_expired_address(self) -> bool:
-        """Whether a signed address may have expired, so that a new one helps."""
+        """Whether a signed address may have expired; the store then has to sign another."""
         return self.status in (400, 403, 410) and (not self.from_store or "xpired" in self.body)
 
 
@@ -92,7 +92,7 @@ class Retries:
             Exception: `failure`, if a repetition does not help, or did not help.
         """
         self._failures += 1
-        has_response = isinstance(failure, StatusError) or _get_status(failure) is not None
+        has_response = isinstance(failure, StatusError) or get_status(failure) is not None
         attempts = _FIRST_ATTEMPTS if self._is_first_contact and not has_response else ATTEMPTS
         if self._failures >= attempts or self._stopped.is_set() or not is_transient(failure):
             raise failure
@@ -124,7 +124,7 @@ def is_transient(failure: Exception) -> bool:
     if isinstance(failure, _CONNECTION_ERRORS) or getattr(failure, "errno", None) in _TRANSIENT_ERRNOS:
         return True
     library = type(failure).__module__.partition(".")[0]
-    if (status := _get_status(failure)) is not None:
+    if (status := get_status(failure)) is not None:
         return status in _TRANSIENT_STATUSES
     if library in _HTTP_LIBRARIES:
         return "CERTIFICATE_VERIFY_FAILED" not in str(failure)
@@ -152,7 +152,7 @@ def _is_transient_in_opendal(failure: Exception) -> bool:
     return is_busy or type(failure).__name__ == "RateLimited" or "(temporary)" in text or "send http request" in text
 
 
-def _get_status(failure: Exception) -> int | None:
+def get_status(failure: Exception) -> int | None:
     """Return the HTTP status of a failure of huggingface_hub."""
     return getattr(getattr(failure, "response", None), "status_code", None)
 

@@ -101,7 +101,7 @@ def transfer_files(
 
 
 class _Transfer:
-    """One pass over the files."""
+    """A pass over the files."""
 
     def __init__(
         self,
@@ -132,9 +132,9 @@ class _Transfer:
         """Fetch the files; remove the part files of those with wrong content."""
         with ThreadPoolExecutor(_FINISHING_THREADS, "finish") as finishers, self._sync_periodically():
             threads = [threading.Thread(target=self._work, args=(finishers,)) for _ in range(self._workers)]
-            for thread in threads:
-                thread.start()
             try:
+                for thread in threads:
+                    thread.start()  # may be refused, for example by the limit of the pod
                 for thread in threads:
                     thread.join()
             except BaseException as interruption:
