@@ -66,7 +66,7 @@ def test_an_exception_of_a_callback_is_logged_once_and_counted_in_a_notice(caplo
     executor = IdleExecutor()
     cluster = SimpleNamespace(live_log_executor=executor, ended_log_executor=executor)
     follower = LogFollower(cluster, "ns", emit)
-    follower._emit_lines("node-0", [LogLine("node-0", text) for text in "12345"])
+    follower._emit_lines([LogLine("node-0", text) for text in "12345"])
     follower.finish(0.0)
     *lines, notice = written
     assert [line.text for line in lines] == ["1", "4", "5"]

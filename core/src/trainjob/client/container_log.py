@@ -13,7 +13,7 @@ from typing import Any
 from trainjob.client.log_lines import LoggedContainer, LogTime
 from trainjob.client.log_reader import LogReader
 from trainjob.status.nested_fields import get_int, get_mapping, get_str
-from trainjob.status.pods import restarts_in_place
+from trainjob.status.pods import ContainerFailure, restarts_in_place
 
 _KNOWN_LOGS = 4  # of earlier runs; the API serves two logs
 _NEVER_STARTED = "1970-01-01T00:00:00Z"  # `startedAt` of a container whose command could not start (containerd)
@@ -60,7 +60,8 @@ class ContainerLog:
         self.container, self._newest_written, self._read = container, newest_written, read
         self._is_first_log = True
         self._restarts, self._waits_for_restart, self._has_ended, self._has_output = -1, False, False, False
-        self.reader = self._create_reader()
+        self.run, self.reader = 0, self._create_reader()
+        self._readers: dict[int, LogReader] = {}  # by run
         self._reader_of_next_run: LogReader | None = None
         self.known_logs: dict[LogTime, LogReader] = {}
         self._extra_logs = 0  # logs of later runs that were read for an earlier one
@@ -121,11 +122,22 @@ class ContainerLog:
 
     def begin_run(self, run: int) -> None:
         """Prepare to read the log of a run."""
+        self._readers[self.run] = self.reader
+        _drop_oldest(self._readers)
         self._remember_reader()
         self.run, self.refusals, self.error = run, 0, ""
         self._use_reader(self._reader_of_next_run or self._create_reader())
         self._reader_of_next_run = None
         self.is_reported = self.is_gap_reported = self.may_have_gap = False
+
+    def is_of(self, failure: ContainerFailure) -> bool:
+        """Return whether this is the log of a container that failed."""
+        return (self.container.pod, self.container.container) == (failure.pod, failure.container)
+
+    def received_tail(self, run: int) -> tuple[str, ...]:
+        """Return the last 20 lines received of a run; empty if the run was long ago."""
+        reader = self.reader if run == self.run else self._readers.get(run)
+        return reader.tail.lines if reader else ()
 
     def _create_reader(self) -> LogReader:
         newest = self._newest_written
@@ -167,8 +179,12 @@ class ContainerLog:
     def _remember_reader(self) -> None:
         if self.reader.first is not None:
             self.known_logs[self.reader.first] = self.reader
-            for oldest in list(self.known_logs)[:-_KNOWN_LOGS]:
-                del self.known_logs[oldest]
+            _drop_oldest(self.known_logs)
 
     def _use_reader(self, reader: LogReader) -> None:
         self.reader, self.extent, self.unproductive_reads, self.is_at_end = reader, reader.extent, 0, False
+
+
+def _drop_oldest(readers: dict[Any, LogReader]) -> None:
+    for oldest in list(readers)[:-_KNOWN_LOGS]:
+        del readers[oldest]

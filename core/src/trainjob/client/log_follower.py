@@ -11,14 +11,14 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainjob.client.backoff import Backoff
 from trainjob.client.container_log import ContainerLog
 from trainjob.client.log_end import LastLine
-from trainjob.client.log_lines import LoggedContainer, LogLine, LogNotice, LogTime, Tail, format_time
+from trainjob.client.log_lines import LoggedContainer, LogLine, LogNotice, LogTime, format_time
 from trainjob.client.log_notices import ONE_PREVIOUS_LOG, POD_IS_GONE
 from trainjob.client.log_resume import OtherLog
 from trainjob.client.whole_log import fetch_last_line
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from trainjob.client.object_cache import ObjectEvent
 
 _SILENCE_SECONDS = 120.0  # a training may print nothing for long; the stream is then reopened where it ended
-_TAIL_LINES = 20
 _LINES_AFTER_GAP = 1000  # that are read of a log that is far behind; results and receipts are in the last lines
 _STATUS_SECONDS = 2.0  # by which the status of a pod may be later than the end of its log
 _MAX_PAUSE_AFTER_END = 1.0  # seconds between attempts to read the log of a container that has ended
@@ -87,7 +86,6 @@ class LogFollower:
         self._cluster, self._namespace, self._emit, self._written_times = cluster, namespace, emit, written_times
         self._changed, self._emit_lock = threading.Condition(), threading.Lock()
         self._logs: dict[tuple[str, str], ContainerLog] = {}
-        self._tails: dict[str, Tail] = {}
         self._parts_read = 0  # new chunks and lines of all logs: an increase shows that reading continues
         self._refused_lines, self._refusal = 0, ""  # lines for which `emit` has raised an exception, and the first one
         self._is_queue_reported, self._stopped = False, threading.Event()
@@ -176,7 +174,7 @@ class LogFollower:
         """
         with self._changed:
             for log in self._logs.values():
-                if failure and (failure.pod, failure.container) == (log.container.pod, log.container.container):
+                if failure and log.is_of(failure):
                     log.ignored_from = failure.count
             logs = [log for log in self._logs.values() if not _is_read(log, only_ended=only_ended)]
             for log in logs:
@@ -251,7 +249,7 @@ class LogFollower:
 
     def report(self, notice: LogNotice) -> None:
         """Emit a notice about the logs of the TrainJob."""
-        self._emit_lines(notice.source, [notice])
+        self._emit_lines([notice])
 
     def _emit_on_thread(self, notice: LogNotice) -> None:
         """Emit a notice on a thread that may block."""
@@ -268,10 +266,13 @@ class LogFollower:
             self._cluster.ended_log_executor.cancel(log)
             _shut_down(log.stream)
 
-    def tail(self, source: str) -> tuple[str, ...]:
-        """Return the last 20 lines of a source, even if its pod no longer exists."""
+    def received_tail(self, failure: ContainerFailure) -> tuple[str, ...]:
+        """Return the last 20 lines received of the failed run, even if its pod is gone."""
         with self._changed:
-            return self._tails[source].lines if source in self._tails else ()
+            for log in self._logs.values():
+                if log.is_of(failure):
+                    return log.received_tail(failure.count - 1)
+        return ()
 
     # -- one thread for each container --------------------------------------------------------------------------------
 
@@ -281,7 +282,7 @@ class LogFollower:
         try:
             while self._may_read(log, may_follow=may_follow):
                 missing = self._read_run(log)
-                self._emit_lines(log.container.source, log.reader.flush())
+                self._emit_log_lines(log, log.reader.flush())
                 if missing:
                     self._report_missing(log, missing)
                 self._begin_next_run(log)
@@ -305,7 +306,7 @@ class LogFollower:
         """Emit a notice about runs before this one of which nothing was read."""
         if count and log.run <= log.ignored_from:
             notice = log.container.missing(_RESTARTED_AGAIN, where=ONE_PREVIOUS_LOG, skipped_runs=count)
-            self._emit_lines(log.container.source, [notice])
+            self._emit_lines([notice])
 
     def _may_read(self, log: ContainerLog, *, may_follow: bool) -> bool:
         """Return whether this thread reads the log of another run.
@@ -425,8 +426,8 @@ class LogFollower:
                 log.is_reported, log.refusals = False, 0  # a missing permission was granted
                 if after := log.find_gap_after_takeover():
                     notice = f"lines after {format_time(after)} may be missing: {_GONE_BEFORE_TAKEOVER}"
-                    self._emit_lines(log.container.source, [log.container.notice(notice)])
-                self._emit_lines(log.container.source, lines)
+                    self._emit_lines([log.container.notice(notice)])
+                self._emit_log_lines(log, lines)
                 if self._stopped.is_set():
                     return
         finally:
@@ -456,7 +457,7 @@ class LogFollower:
             if first < log.reader.first:
                 log.keep_reader_for_next_run()
             else:
-                self._emit_lines(log.container.source, log.reader.flush())
+                self._emit_log_lines(log, log.reader.flush())
                 self._report_missing(log, _RESTARTED_AGAIN)
                 log.read_extra_log()
             return
@@ -504,7 +505,7 @@ class LogFollower:
         notice = log.container.missing(
             reason, after=log.reader.newest, where=where, previous=later_runs == 1, run=log.run
         )
-        self._emit_lines(log.container.source, [notice], patience)
+        self._emit_lines([notice], patience)
 
     def _pause(self, log: ContainerLog, seconds: float) -> None:
         """Wait before the next attempt, or until the run ends or the follower stops.
@@ -521,9 +522,12 @@ class LogFollower:
         with self._changed:
             return self._changed.wait_for(lambda: self._stopped.is_set() or condition(), max(0.0, seconds))
 
-    def _emit_lines(self, source: str, lines: list[LogLine], patience: float = -1.0) -> None:
+    def _emit_log_lines(self, log: ContainerLog, lines: list[LogLine]) -> None:
         with self._changed:
-            self._tails.setdefault(source, Tail(_TAIL_LINES)).extend(lines)
+            log.reader.tail.extend(lines)
+        self._emit_lines(lines)
+
+    def _emit_lines(self, lines: Sequence[LogLine], patience: float = -1.0) -> None:
         if not self._emit_lock.acquire(timeout=patience):  # a blocked emit gets no more lines
             return
         is_stopped = self._stopped.is_set

@@ -29,12 +29,13 @@ from typing import Any
 
 from trainjob.client.api_errors import error_from_network
 from trainjob.client.log_end import LastLine
-from trainjob.client.log_lines import LoggedContainer, LogLine, LogTime
+from trainjob.client.log_lines import LoggedContainer, LogLine, LogTime, Tail
 from trainjob.client.log_resume import LineStatus, ResumePoint
 from trainjob.client.progress_bars import ROW_UP, BarRows, count_rows
 from trainjob.errors import ClusterUnreachable
 
 _CHUNK_BYTES = 1 << 16  # read from the network at once
+_TAIL_LINES = 20
 _MAX_LINE_BYTES = 1 << 18  # a longer line is returned in pieces
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d) ")
 # Without ranges of characters, so that one search finds a thousand lines in 0.2 ms.
@@ -52,6 +53,9 @@ class LogReader:
     It reads one stream after the other. Each stream continues where the previous one ended, at any byte. A line is
     returned when its end has arrived. After the end of the log, [flush][] returns the last line if it has
     no end.
+
+    Attributes:
+        tail: the last 20 of the lines; the caller adds them.
     """
 
     def __init__(self, container: LoggedContainer | None = None, *, written_until: LogTime | None = None) -> None:
@@ -63,6 +67,7 @@ class LogReader:
         """
         self._container, self._source = container, container.source if container else ""
         self._written_until = written_until
+        self.tail = Tail(_TAIL_LINES)
         self._resume = ResumePoint()
         # The current line, which may continue in the next stream.
         self._unfinished = False

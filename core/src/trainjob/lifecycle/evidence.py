@@ -117,8 +117,8 @@ def _get_received_tail(logs: JobLogs, first: ContainerFailure | None, pods: Fina
     if first is None or first.exit_code is None:
         return ()
     for failure in (first, *pods.failures):
-        source = f"{failure.step}-{failure.rank}"
-        if lines := logs.tail(source):
+        if lines := logs.received_tail(failure):
+            source = f"{failure.step}-{failure.rank}"
             return lines if failure is first else tuple(f"[{source}] {line}" for line in lines)
     return ()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.integration.client.logs.log_recorder import SECONDS, LogRecorder, com
 from tests.support.polling import wait_until
 from trainjob.client import Backoff, LogFollower, ObjectEvent
 from trainjob.client.log_reader import LogReader
+from trainjob.status.pods import find_failures
 from trainjob.threads import BoundedExecutor
 
 NUMBERS = [str(n) for n in range(1, 1001)]
@@ -190,6 +192,22 @@ def test_a_container_may_restart_between_its_event_and_the_opening_of_its_log(
     recorder.follower.finish(SECONDS)
     evidence("logs", fault="restart before its log was opened", **compare_lines(recorder.whole_lines(), written))
     assert sorted(recorder.whole_lines()) == sorted(written)
+
+
+def test_the_received_tail_of_a_failure_has_the_lines_of_the_failed_run_only(recorder, tmp_path):
+    """A restarted container may print lines before its pod is deleted, which are not those of its failure."""
+    work = f"seq -f run-$n-%g 30; until [ -e {tmp_path}/end-$n ]; do sleep 0.05; done; exit 3"
+    name = recorder.create_pod(f"echo x >> {tmp_path}/runs; n=$(wc -l < {tmp_path}/runs); {work}", restart="OnFailure")
+    for run in (1, 2):
+        recorder.wait_for_lines(f"run-{run}-30")
+        (tmp_path / f"end-{run}").touch()
+    recorder.wait_for_lines("run-3-30")
+    pod = recorder.direct.get_pod(name, "default")
+    [failure] = find_failures([pod])
+    tails = [recorder.follower.received_tail(replace(failure, count=count)) for count in (1, 2, 3)]
+    assert failure.count == 2
+    assert tails == [tuple(f"run-{run}-{n}" for n in range(11, 31)) for run in (1, 2, 3)]
+    assert not recorder.follower.received_tail(replace(failure, container="other"))
 
 
 class UnwatchedLogRecorder(LogRecorder):
