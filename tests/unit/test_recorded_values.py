@@ -42,7 +42,7 @@ from trainjob.lifecycle import JobReference
 from trainjob.manifest import labels, spec_hash, training_hash
 from trainjob.manifest.tracking import build_tracked_run
 from trainjob.programs.fetch.record import RECORD_FILE
-from trainjob.status import FetchLogParser, Outcome, Phase, Usage
+from trainjob.status import Outcome, Phase, TransferLogParser, Usage
 from trainjob.status.step_result import parse_step_result
 
 RECORDED = json.loads(Path(__file__).with_name("recorded").joinpath("values.json").read_text())
@@ -133,7 +133,7 @@ def current_values():
         'fetch: done {"files": 1}',
         'trainjob result: {"loss": 1.5}',
     )
-    fetched = FetchLogParser().feed("fetch: 1/2 a.json (10 bytes) (50 %)")
+    fetched = TransferLogParser().feed("fetch: 1/2 a.json (10 bytes) (50 %)")
     return {
         "JobReference": [field.name for field in fields(JobReference)],
         "Limits": Limits(queued=timedelta(1), starting=timedelta(1), total=timedelta(1)).to_dict(),

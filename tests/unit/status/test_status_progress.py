@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.status import Progress, read_trainer_status
 
@@ -117,18 +119,20 @@ def test_invalid_values_that_the_trainer_reports_are_left_out():
     assert read_trainer_status({"status": {"trainerStatus": {"metrics": [{"name": 3, "value": 4}, "x", {}]}}}) is None
 
 
-def test_a_fetch_reports_the_percentage_of_bytes():
+@pytest.mark.parametrize("program", ["fetch", "export"])
+def test_a_transfer_reports_the_percentage_of_bytes(program):
     reader = JobLogParser()
     lines = [
-        "fetch: 3 files, 4.0 MB, from hf://demo/tiny at c0ffee",
-        "fetch: 1/3 config.json 12 B (0 %)",
-        "fetch: 2/3 a (9 %) strange name 1.0 MB (25 %, already there)",
-        "fetch: 3.0 MB of 4.0 MB (75 %)",
-        "fetch: 3/3 model.safetensors 3.0 MB (100 %)",
-        'fetch: done {"files": 3}',
+        f"{program}: 3 files, 4.0 MB, from hf://demo/tiny at c0ffee",
+        f"{program}, reading: 2.0 MB of 4.0 MB (50 %), 1.0 MB/s, 0 min 2 s left",
+        f"{program}: 1/3 config.json 12 B (0 %)",
+        f"{program}: 2/3 a (9 %) strange name 1.0 MB (25 %, already there)",
+        f"{program}: 3.0 MB of 4.0 MB (75 %), 1.0 MB/s, 0 min 1 s left",
+        f"{program}: 3/3 model.safetensors 3.0 MB (100 %)",
+        f'{program}: done {{"files": 3}}',
     ]
     found = [progress for line in lines if (progress := reader.feed(line))]
-    assert [str(progress) for progress in found] == ["25 % fetched", "75 % fetched", "100 % fetched"]
+    assert [str(progress) for progress in found] == ["25 % transferred", "75 % transferred", "100 % transferred"]
     assert [progress.percent for progress in found] == [25, 75, 100]
     assert Progress(**found[0].to_dict()) == found[0]
     assert Progress(step=1).to_dict().keys() == {"step", "total", "epoch", "epochs", "loss"}
@@ -136,4 +140,4 @@ def test_a_fetch_reports_the_percentage_of_bytes():
 
 def test_a_training_after_a_fetch_in_one_log_reports_its_own_steps():
     found = parse_progress("fetch: 3/3 model.safetensors 3.0 MB (100 %)", "epochs: 4", FRAME)
-    assert [str(progress) for progress in found] == ["100 % fetched", "step 84/168 (50 %), epoch 2/4, loss 0.2017"]
+    assert [str(progress) for progress in found] == ["100 % transferred", "step 84/168 (50 %), epoch 2/4, loss 0.2017"]

@@ -1,4 +1,4 @@
-"""Log parser for any job: it finds the progress of a fetch and of every framework."""
+"""Log parser for any job: it finds the progress of a fetch, an export and every framework."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from trainjob.framework_modules import load_modules
 from trainjob.frameworks.transformers_log_parser import TransformersLogParser
-from trainjob.status.progress import FetchLogParser, LogParser, Progress
+from trainjob.status.progress import LogParser, Progress, TransferLogParser
 
 _log = logging.getLogger(__name__)
 _broken: set[str] = set()  # modules whose parser has raised an error
@@ -45,7 +45,7 @@ class JobLogParser:
 
 @functools.cache
 def _list_parsers() -> tuple[Callable[[], LogParser], ...]:
-    parsers: list[Callable[[], LogParser]] = [FetchLogParser, TransformersLogParser]
+    parsers: list[Callable[[], LogParser]] = [TransferLogParser, TransformersLogParser]
     for module in load_modules("log_parser"):
         try:
             module.LOG_PARSER()

@@ -60,7 +60,6 @@ _SHARED_MODULES = (
     "connections",
     "credentials",
     "folder",
-    "listing",
     "names",
     "progress",
     "record",

@@ -9,7 +9,7 @@ from trainjob.status.evidence import Evidence, FinalPods
 from trainjob.status.failure_rules import Category
 from trainjob.status.outcome import Outcome, build_outcome
 from trainjob.status.pods import ContainerFailure, count_restarts, find_failures, find_restarts, pending_reasons
-from trainjob.status.progress import FetchLogParser, LogParser, Progress
+from trainjob.status.progress import LogParser, Progress, TransferLogParser
 from trainjob.status.step_result import get_model_facts, parse_step_result
 from trainjob.status.tracking import parse_tracking_url
 from trainjob.status.trainer_status import read_trainer_status
@@ -20,13 +20,13 @@ __all__ = [
     "Category",
     "ContainerFailure",
     "Evidence",
-    "FetchLogParser",
     "FinalPods",
     "Finding",
     "LogParser",
     "Outcome",
     "Phase",
     "Progress",
+    "TransferLogParser",
     "Usage",
     "Verdict",
     "build_outcome",

@@ -12,9 +12,11 @@ from trainjob.status.nested_fields import get_mapping
 
 # A line can have any text. Each part of the pattern has a limit and can start at one place only, so that the time to
 # match a line grows linearly with its length.
-# The format of trainjob.programs.fetch is `fetch: 3/7 model.safetensors 12.3 MB (45 %)`, sometimes with more in the
-# parentheses.
-_FETCHED = re.compile(r"fetch: .{1,4096} \((?P<percent>[0-9]{1,3}) %(?:, already there)?\)")
+# The format of trainjob.programs is `fetch: 3/7 model.safetensors 12.3 MB (45 %)`, sometimes with more in the
+# parentheses, and `fetch: 1.2 GB of 4.0 GB (30 %), 98.0 MB/s, 0 min 28 s left`.
+_TRANSFERRED = re.compile(
+    r"(?P<program>fetch|export): .{1,4096} \((?P<percent>[0-9]{1,3}) %(?:, already there)?\)(?:, [^,()]{1,40}){0,2}"
+)
 _NUMBER = re.compile(r"[-+]?[0-9.]{1,32}(?:[eE][-+]?[0-9]{1,4})?")
 _MAX_METRICS, _MAX_NAME_LENGTH = 128, 100
 
@@ -29,7 +31,7 @@ class Progress:
         epoch: current epoch, counted from 1; None if the log does not report it.
         epochs: epochs in the whole training; None until it is known.
         loss: newest training loss; None if it is not a finite number.
-        unit: unit of `step` and `total`: `step` of a training, or `percent` of the bytes of a fetch.
+        unit: unit of `step` and `total`: `step` of a training, or `percent` of the bytes of a fetch or an export.
         metrics: newest values of the other metrics by the trainer's names, such as `learning_rate` or `eval_loss`;
             finite numbers only.
         reported_percent: percentage (0 to 100) that the trainer itself reports in the TrainJob's status; None if it
@@ -106,7 +108,7 @@ class Progress:
 
     def __str__(self) -> str:
         if self.unit == "percent":
-            return f"{self.step} % fetched"
+            return f"{self.step} % transferred"
         percent = "" if self.percent is None else f" ({self.percent:.0f} %)"
         parts = [f"step {self.step}/{self.total or '?'}{percent}"]
         if not self.step and not self.total and self.reported_percent is not None:
@@ -178,8 +180,8 @@ class LogParser(Protocol):
         """Return the progress that a line reports, or None if it reports nothing new."""
 
 
-class FetchLogParser:
-    """Parser of the progress of a fetch; see `trainjob.programs.fetch`."""
+class TransferLogParser:
+    """Parser of the progress of a fetch or an export; see `trainjob.programs.fetch.progress`."""
 
     def __init__(self) -> None:
         """Create a parser that has read no line yet."""
@@ -187,7 +189,7 @@ class FetchLogParser:
 
     def feed(self, line: str) -> Progress | None:
         """Return the progress that a line reports, or None if it reports nothing new."""
-        found = _FETCHED.fullmatch(line) if line.startswith("fetch: ") else None
+        found = _TRANSFERRED.fullmatch(line) if line.startswith(("fetch: ", "export: ")) else None
         if not found or int(found["percent"]) <= self._percent:
             return None
         self._percent = int(found["percent"])

@@ -66,7 +66,9 @@ def main(workspace: Path, destination: Path, *, swaps: bool) -> None:
 
     def reset() -> None:
         for path in destination.parent.glob(f"*{destination.name}*"):
-            if path != before:
+            if path.is_file():
+                path.unlink()
+            elif path != before:
                 shutil.rmtree(path)
         if before.exists():
             shutil.copytree(before, destination)

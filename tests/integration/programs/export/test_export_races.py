@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
 import resource
 from collections.abc import Callable
@@ -16,12 +14,11 @@ from tests.integration.programs.export.hub_uploads import Uploads, upload_hub
 from tests.support.export_runs import make_run, read_tree
 from trainjob.errors import ExportError
 from trainjob.programs.export import Export, export_model
-from trainjob.programs.export import program as export_program
 from trainjob.programs.export.folder import FolderTarget
-from trainjob.programs.export.hub import _SMALL, _open_content
+from trainjob.programs.export.hashed_file import hash_opened
+from trainjob.programs.export.hub import _SMALL, _get_path
 from trainjob.programs.export.layout import ExportFile
-from trainjob.programs.export.manifest_file import HashedFile
-from trainjob.programs.export.workspace import Workspace
+from trainjob.programs.export.workspace import SourceFile, Workspace
 
 SECRET = "ACCESS_TOKEN=hunter2"
 
@@ -42,52 +39,78 @@ def replace_by_link(path: Path, target: Path) -> None:
 
 
 def run_with_race(
-    monkeypatch: pytest.MonkeyPatch, workspace: Path, step: str, race: Callable[[], None], destination: Path
+    monkeypatch: pytest.MonkeyPatch, workspace: Path, race: Callable[[], None], destination: Path
 ) -> None:
-    """Run an export in which another process interferes before a step of it."""
-    original = getattr(export_program, step) if step == "build_content" else FolderTarget.send
+    """Run an export in which another process interferes before the files are read."""
+    send = FolderTarget.send
 
     def interfere(*arguments):
         race()
-        return original(*arguments)
+        return send(*arguments)
 
-    owner = export_program if step == "build_content" else FolderTarget
-    monkeypatch.setattr(owner, step, interfere)
+    monkeypatch.setattr(FolderTarget, "send", interfere)
     export_model(Export(workspace / "output", workspace / "model", str(destination)), lambda _: None)
 
 
-@pytest.mark.parametrize("step", ["build_content", "send"])
 @pytest.mark.parametrize("replaced", ["tokenizer.json", "model-00001-of-00001.safetensors", "original"])
 def test_a_file_or_folder_replaced_by_a_link_is_not_exported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workspace: Path, secret: Path, step: str, replaced: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workspace: Path, secret: Path, replaced: str
 ) -> None:
     path, target = workspace / "output" / "epoch_1" / replaced, tmp_path / "exports" / "model"
     outside = secret if replaced == "original" else secret / replaced
     with pytest.raises(ExportError, match="was replaced while it was exported"):
-        run_with_race(monkeypatch, workspace, step, lambda: replace_by_link(path, outside), target)
+        run_with_race(monkeypatch, workspace, lambda: replace_by_link(path, outside), target)
     assert not target.exists()
     assert not [name for name, content in read_tree(tmp_path / "exports").items() if SECRET.encode() in content]
 
 
-@pytest.mark.parametrize("kind", ["content", "folder", "pipe", "missing"])
-def test_other_changes_after_the_files_were_hashed_are_refused(
+@pytest.mark.parametrize("kind", ["folder", "pipe", "missing"])
+def test_other_replacements_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workspace: Path, kind: str
 ) -> None:
     path = workspace / "output" / "epoch_1" / "tokenizer.json"
 
     def race() -> None:
-        size = path.stat().st_size
         path.unlink()
-        if kind == "content":
-            path.write_text("x" * size)
-        elif kind == "folder":
+        if kind == "folder":
             path.mkdir()
         elif kind == "pipe":
             os.mkfifo(path)
 
-    with pytest.raises(ExportError, match=r"tokenizer\.json (changed|was replaced) while it was exported"):
-        run_with_race(monkeypatch, workspace, "send", race, tmp_path / "export")
+    with pytest.raises(ExportError, match=r"tokenizer\.json was replaced while it was exported"):
+        run_with_race(monkeypatch, workspace, race, tmp_path / "export")
     assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize("change", ["same size", "longer", "shorter"])
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "weights.bin"
+    path.write_bytes(b"w" * 1000)
+    file = ExportFile("weights.bin", SourceFile(tmp_path, "weights.bin"))
+
+    def write(_: memoryview) -> None:
+        path.write_bytes(b"v" * {"same size": 1000, "longer": 1001, "shorter": 999}[change])
+
+    with (
+        file.source.open() as source,
+        pytest.raises(ExportError, match=r"weights\.bin changed while it was exported"),
+    ):
+        hash_opened(file, source, source, write)
+
+
+def test_a_file_that_changed_after_it_was_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.bin"
+    path.write_bytes(b"w" * 1000)
+    file = ExportFile("weights.bin", SourceFile(tmp_path, "weights.bin"))
+    with file.source.open() as source:
+        hashed = hash_opened(file, source, source, len)
+        assert b"".join(hashed.blocks(300)) == b"w" * 1000
+        hashed.check_unchanged(source)
+        path.write_bytes(b"v" * 1000)
+        with pytest.raises(ExportError, match="changed while it was exported"):
+            hashed.check_unchanged(source)
+    with pytest.raises(ExportError, match="changed while it was exported"):
+        list(hashed.blocks(300))
 
 
 def test_a_config_replaced_by_a_link_is_not_read(workspace: Path, secret: Path) -> None:
@@ -133,13 +156,11 @@ def test_a_large_file_is_uploaded_to_the_hub_from_its_descriptor(workspace: Path
     """huggingface_hub opens the path again, after another process has replaced the file."""
     path = workspace / "output" / "large.safetensors"
     path.write_bytes(b"w" * (_SMALL + 1))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    source = Workspace.enclosing(workspace / "output", workspace / "model").find(path)
-    with contextlib.ExitStack() as opened:
-        content = _open_content(HashedFile(ExportFile("model.safetensors", source), _SMALL + 1, digest), opened)
+    with Workspace.enclosing(workspace / "output", workspace / "model").find(path).open() as opened:
+        content = _get_path(opened)
         replace_by_link(path, secret / "config.json")
         found = Path(content).read_bytes() if isinstance(content, str) else content.read()
-    assert hashlib.sha256(found).hexdigest() == digest
+    assert found == b"w" * (_SMALL + 1)
 
 
 def test_large_files_arrive_on_the_hub(tmp_path: Path, workspace: Path, run_export: RunExport) -> None:

@@ -13,9 +13,11 @@ from tests.support.export_runs import make_adapter, make_epoch, make_model, writ
 from trainjob.errors import ExportError, InvalidSpec
 from trainjob.frameworks.torchtune.finished_run.checkpoint import find_checkpoint
 from trainjob.frameworks.torchtune.finished_run.run_files import read_metrics
+from trainjob.programs.export.hashed_file import HashedFile, hash_files
 from trainjob.programs.export.layout import MANIFEST, PENDING_MANIFEST, ExportFile, plan_files
-from trainjob.programs.export.manifest_file import FORMAT, build_content, parse_manifest_files
+from trainjob.programs.export.manifest_file import FORMAT, build_content, check_metadata, parse_manifest_files
 from trainjob.programs.fetch.names import broken_rule
+from trainjob.programs.fetch.progress import TransferProgress
 
 COMMON = [
     "config.json",
@@ -31,7 +33,7 @@ def plan_by_path(output: Path, model: Path, base: str = "") -> dict[str, ExportF
 
 
 def read_content(file: ExportFile) -> bytes:
-    return b"".join(file.blocks())
+    return file.read()
 
 
 def test_one_shard_becomes_model_safetensors_without_index(tmp_path: Path) -> None:
@@ -109,7 +111,8 @@ def test_the_manifest_is_the_same_every_time(tmp_path: Path) -> None:
     make_epoch(tmp_path, 0)
     checkpoint = find_checkpoint(tmp_path)
     one, two = (
-        build_content(plan_files(checkpoint, tmp_path / "none"), checkpoint, {}, {"run_key": "k"}) for _ in "ab"
+        build_content(read_files(plan_files(checkpoint, tmp_path / "none")), checkpoint, {}, {"run_key": "k"})
+        for _ in "ab"
     )
     assert one.manifest.file.content == two.manifest.file.content
     manifest = json.loads(one.manifest.file.content)
@@ -117,10 +120,13 @@ def test_the_manifest_is_the_same_every_time(tmp_path: Path) -> None:
     assert manifest["totals"] == {"files": len(one.files), "bytes": sum(file.size for file in one.files)}
 
 
-def test_metadata_cannot_override_the_manifests_own_keys(tmp_path: Path) -> None:
-    make_epoch(tmp_path, 0)
+def read_files(files: tuple[ExportFile, ...]) -> tuple[HashedFile, ...]:
+    return hash_files(files, TransferProgress("export", len(files), 0, lambda _: None))
+
+
+def test_metadata_cannot_override_the_manifests_own_keys() -> None:
     with pytest.raises(InvalidSpec, match="files"):
-        build_content((), find_checkpoint(tmp_path), {}, {"files": {}})
+        check_metadata({"files": {}})
 
 
 @given(st.text() | st.sampled_from(["../up", "/etc/passwd", "a/../../b", ".", "", "a/b", "a"]))

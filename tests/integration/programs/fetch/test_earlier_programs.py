@@ -40,7 +40,7 @@ def test_an_earlier_versions_fetch_ends_and_reports(run_earlier_program, hub, tm
     receipt, progress = run_earlier_program(
         "fetch", InitializeModel(storage_uri="hf://demo/tiny", endpoint=hub.url, workspace=workspace)
     )
-    assert (receipt["files"], receipt["fetched"], str(progress[-1])) == (3, 3, "100 % fetched")
+    assert (receipt["files"], receipt["fetched"], str(progress[-1])) == (3, 3, "100 % transferred")
     assert sorted(read_contents(tmp_path / "model")) == ["config.json", "model.safetensors", "original/tokenizer.model"]
 
 

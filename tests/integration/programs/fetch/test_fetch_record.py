@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.programs.fetch.progress import FetchProgress
+from trainjob.programs.fetch.progress import TransferProgress
 from trainjob.programs.fetch.record import RECORD_FOLDER, Record, RecordedFile, RecordWriter, read_record
+from trainjob.status import TransferLogParser
 
 RECORDED_FILE = RecordedFile("a/b", 3, "mark", "ab")
 
@@ -56,13 +57,14 @@ def test_bytes_of_incomplete_files_are_reported_periodically():
         if "25 %" in line:
             reported.set()
 
-    progress = FetchProgress(2, 4_000_000, report, interval=0.01)
+    progress = TransferProgress("fetch", 2, 4_000_000, report, interval=0.01)
     with progress.report_periodically():
         progress.add_bytes(1_000_000)
         assert reported.wait(60)
     assert re.fullmatch(r"fetch: 1\.0 MB of 4\.0 MB \(25 %\), [\d.]+ [kMG]B/s, 0 min \d s left", lines[0])
+    assert TransferLogParser().feed(lines[0]).percent == 25  # Airflow's page shows it
     progress.report_file("a", 1_000_000)
     assert lines[-1] == "fetch: 1/2 a 1.0 MB (25 %)"
     progress.report_file("b", 3_000_000, moved=False)
     assert lines[-1] == "fetch: 2/2 b 3.0 MB (100 %, already there)"
-    assert FetchProgress(0, 0, lines.append)._percent() == 100
+    assert TransferProgress("fetch", 0, 0, lines.append)._percent() == 100

@@ -75,7 +75,7 @@ def test_a_dataset_is_fetched_from_an_object_store_only_once(run_step, create_se
         first, progress, _ = run_step(step, "first")
         again, _, lines = run_step(step, "again")
     assert read_contents(tmp_path / "dataset") == rows
-    assert (str(progress[-1]), first["fetched"], again) == ("100 % fetched", 2, {**first, "fetched": 0})
+    assert (str(progress[-1]), first["fetched"], again) == ("100 % transferred", 2, {**first, "fetched": 0})
     assert not any(secret in line for line in lines for secret in store.environment.values())
     evidence("features", row="S3 initializer", cell="real run")
 

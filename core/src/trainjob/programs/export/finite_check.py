@@ -54,13 +54,13 @@ class FiniteCheck:
         self._position = 0  # of the first kept byte, counted from the first tensor
         self._tensors: list[tuple[int, int, str, str]] | None = None  # first byte, end, dtype, name; in reverse order
 
-    def update(self, block: bytes) -> None:
+    def update(self, content: bytes | memoryview) -> None:
         """Check the next bytes.
 
         Raises:
             ExportError: a weight is NaN or infinite.
         """
-        block = self._kept + block
+        block = self._kept + content
         if self._tensors is None:
             length = LENGTH_BYTES + int.from_bytes(block[:LENGTH_BYTES], "little")
             if len(block) < max(length, LENGTH_BYTES):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainjob.errors import ExportError, TrainJobError
-from trainjob.programs.export.layout import MANIFEST
-from trainjob.programs.export.manifest_file import ExportContent, HashedFile, parse_manifest_files
-from trainjob.programs.export.receipt import ExportProgress
+from trainjob.programs.export.hashed_file import HashedFile, hash_files, map_files
+from trainjob.programs.export.layout import MANIFEST, ExportFile
+from trainjob.programs.export.manifest_file import BuildContent, ExportContent, parse_manifest_files
 from trainjob.programs.fetch.connections import find_connection_advice
+from trainjob.programs.fetch.progress import TransferProgress
 
 __all__ = ["HubTarget"]
 
@@ -37,22 +39,26 @@ class HubTarget:
     endpoint: str = ""
     token: str = field(default="", repr=False)
 
-    def send(self, content: ExportContent, progress: ExportProgress) -> str:
-        """Upload the files that the repository does not have, commit, and return the commit.
+    def send(
+        self, files: Sequence[ExportFile], build: BuildContent, progress: TransferProgress
+    ) -> tuple[ExportContent, str]:
+        """Upload the missing files and commit; return the content and the commit.
 
         The same commit deletes the files of an earlier export that this one does not have. It deletes nothing else.
 
         Raises:
-            ExportError: the hub refuses or cannot be reached, or the repository has a manifest that no export wrote.
+            ExportError: the hub refuses or cannot be reached, the repository has a manifest that no export wrote, or a
+                file cannot be exported.
         """
+        content = build(hash_files(files, progress))
         try:
-            return self._send(content, progress)
+            return content, self._send(content, progress)
         except TrainJobError:
             raise
         except Exception as failure:  # httpx errors, OSError or ValueError, depending on the version of huggingface_hub
             raise self._to_error(failure) from failure
 
-    def _send(self, content: ExportContent, progress: ExportProgress) -> str:
+    def _send(self, content: ExportContent, progress: TransferProgress) -> str:
         from huggingface_hub import CommitOperationDelete, HfApi
         from huggingface_hub.utils import disable_progress_bars
 
@@ -65,7 +71,8 @@ class HubTarget:
         deletions = [CommitOperationDelete(path, is_folder=False) for path in sorted(stale)]
         message = f"Export {self.folder or 'model'}"
         with contextlib.ExitStack() as opened:
-            additions = [self._upload(api, file, progress, opened) for file in content.all_files]
+            with progress.report_periodically():
+                additions = map_files(lambda file: self._upload(api, file, progress, opened), content.all_files)
             operations = [*additions, *deletions]
             commit = api.create_commit(self.repo, operations, commit_message=message, revision=self.revision)
         return str(commit.oid)
@@ -90,7 +97,7 @@ class HubTarget:
             path = api.hf_hub_download(self.repo, name, revision=self.revision, local_dir=folder)
             return parse_manifest_files(Path(path).read_bytes())
 
-    def _upload(self, api: Any, file: HashedFile, progress: ExportProgress, opened: contextlib.ExitStack) -> Any:
+    def _upload(self, api: Any, file: HashedFile, progress: TransferProgress, opened: contextlib.ExitStack) -> Any:
         """Upload the bytes of a large file ahead of the commit, and count the file.
 
         `opened` gets the file if the commit will read it.
@@ -98,15 +105,23 @@ class HubTarget:
         from huggingface_hub import CommitOperationAdd
 
         with contextlib.ExitStack() as source:
-            addition = CommitOperationAdd(self._in_repo(file.path), _open_content(file, source))
+            large = file.size > _SMALL and file.file.source
+            content = source.enter_context(large.open()) if large else None
+            addition = CommitOperationAdd(
+                self._in_repo(file.path), _get_path(content) if content else b"".join(file.blocks(_SMALL))
+            )
+            addition.upload_info.sha256 = bytes.fromhex(file.sha256)  # otherwise the file is read again
             api.preupload_lfs_files(self.repo, [addition], revision=self.revision)
-            file.check_unchanged(addition.upload_info.sha256.hex())
+            if content:
+                file.check_unchanged(content)
             if addition.path_or_fileobj:  # preupload_lfs_files clears it after an upload
                 opened.push(source.pop_all())
         # The hub returns the ID of its content for this path. The attributes are private; if they are missing, the file
         # counts as sent.
         known = getattr(addition, "_remote_oid", None)
-        progress.report_file(file.path, file.size, sent=known is None or known != getattr(addition, "_local_oid", ""))
+        is_new = known is None or known != getattr(addition, "_local_oid", "")
+        progress.add_bytes(file.size if is_new else 0)
+        progress.report_file(file.path, file.size, moved=is_new)
         return addition
 
     def _in_repo(self, path: str) -> str:
@@ -127,12 +142,10 @@ class HubTarget:
         return ExportError(f"{address}: {kind}: {text}", hint=advice)
 
 
-def _open_content(file: HashedFile, opened: contextlib.ExitStack) -> str | bytes | BinaryIO:
-    """Return what huggingface_hub uploads: the bytes of a small file, or the opened file."""
-    if file.file.source is None or file.size <= _SMALL:
-        return b"".join(file.blocks())
-    source = opened.enter_context(file.file.source.open())
-    # huggingface_hub 1.27 uploads paths with Xet, but not opened files. This path leads to the opened file on Linux,
-    # even if another process replaces the file.
-    path = Path(f"/proc/self/fd/{source.fileno()}")
-    return str(path) if path.exists() else source
+def _get_path(opened: BinaryIO) -> str | BinaryIO:
+    """Return a path that leads to an open file, even if another process replaces it.
+
+    Linux has such paths. huggingface_hub 1.27 uploads paths with Xet, but not opened files.
+    """
+    path = Path(f"/proc/self/fd/{opened.fileno()}")
+    return str(path) if path.exists() else opened

@@ -31,7 +31,6 @@ from trainjob.programs.fetch.names import check_conflicts, check_names
 
 __all__ = ["MANIFEST", "PENDING_MANIFEST", "ExportFile", "find_missing_files", "is_trained_on", "plan_files"]
 
-_BLOCK = 1 << 20
 # A repository on the Hugging Face hub, or its name alone.
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -50,7 +49,15 @@ class ExportFile:
     source: SourceFile | None = None
     content: bytes = b""
 
-    def blocks(self, size: int = _BLOCK) -> Iterator[bytes]:
+    def get_size(self) -> int:
+        """Return the size in bytes."""
+        return self.source.get_size() if self.source else len(self.content)
+
+    def read(self) -> bytes:
+        """Return the content of a small file."""
+        return b"".join(self.blocks(1 << 20))
+
+    def blocks(self, size: int) -> Iterator[bytes]:
         """Yield the file's bytes in blocks of at most `size` bytes."""
         if self.source is None:
             for start in range(0, len(self.content), size):
@@ -101,7 +108,7 @@ def find_missing_files(checkpoint: Checkpoint, files: Sequence[ExportFile], mode
     config = next(file for file in files if file.path == "config.json")
     of_base = [path.relative_to(model).as_posix() for path in model.rglob("*") if path.is_file()]
     of_base = list(filter(checkpoint.uses_base_file, of_base))
-    return list(find_missing([file.path for file in files], of_base, json.loads(b"".join(config.blocks()))))
+    return list(find_missing([file.path for file in files], of_base, json.loads(config.read())))
 
 
 def is_trained_on(checkpoint: Checkpoint, model: Path) -> bool:

@@ -18,17 +18,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from trainjob.errors import ExportError, TrainJobError
-from trainjob.programs.export.layout import MANIFEST, PENDING_MANIFEST
-from trainjob.programs.export.manifest_file import FORMAT, ExportContent, HashedFile, parse_manifest_files
-from trainjob.programs.export.receipt import ExportProgress
+from trainjob.programs.export.hashed_file import HashedFile, hash_files
+from trainjob.programs.export.layout import MANIFEST, PENDING_MANIFEST, ExportFile
+from trainjob.programs.export.manifest_file import FORMAT, BuildContent, ExportContent, parse_manifest_files
 from trainjob.programs.fetch.bucket import Bucket, extract_message
 from trainjob.programs.fetch.connections import find_connection_advice
+from trainjob.programs.fetch.progress import TransferProgress
 
 __all__ = ["ObjectTarget"]
 
@@ -50,19 +51,23 @@ class ObjectTarget:
     bucket: Bucket
     prefix: str
 
-    def send(self, content: ExportContent, progress: ExportProgress) -> str:
-        """Write the content below the prefix, and return an empty revision.
+    def send(
+        self, files: Sequence[ExportFile], build: BuildContent, progress: TransferProgress
+    ) -> tuple[ExportContent, str]:
+        """Write the files below the prefix; return their content and an empty revision.
 
         Raises:
-            ExportError: the store refuses, cannot be reached, or has a manifest that no export wrote.
+            ExportError: the store refuses, cannot be reached, or has a manifest that no export wrote; or a file cannot
+                be exported.
         """
+        content = build(hash_files(files, progress))
         try:
             _ObjectUpload(self.bucket.create_operator(f"/{self.prefix}"), content, progress).run()
         except TrainJobError:
             raise
         except Exception as failure:  # opendal's errors have no common base of their own
             raise self._to_error(failure) from failure
-        return ""
+        return content, ""
 
     def _to_error(self, failure: Exception) -> ExportError:
         address, text = f"{self.bucket}/{self.prefix}", extract_message(str(failure))
@@ -77,7 +82,7 @@ class ObjectTarget:
 class _ObjectUpload:
     """A running export to an object store."""
 
-    def __init__(self, store: Any, content: ExportContent, progress: ExportProgress) -> None:
+    def __init__(self, store: Any, content: ExportContent, progress: TransferProgress) -> None:
         self._store, self._content, self._progress = store, content, progress
 
     def run(self) -> None:
@@ -92,8 +97,9 @@ class _ObjectUpload:
                 self._store.delete(MANIFEST)
                 manifest = None
             self._report_existing(missing)
-            for _ in workers.map(self._upload_and_report, missing):
-                pass
+            with self._progress.report_periodically():
+                for _ in workers.map(self._upload_and_report, missing):
+                    pass
             for _ in workers.map(self._store.delete, earlier - names):
                 pass
         self._finish(manifest)
@@ -116,7 +122,7 @@ class _ObjectUpload:
         sending = {file.path for file in missing}
         for file in self._content.files:
             if file.path not in sending:
-                self._progress.report_file(file.path, file.size, sent=False)
+                self._progress.report_file(file.path, file.size, moved=False)
 
     def _upload_and_report(self, file: HashedFile) -> None:
         self._put(file)
@@ -129,6 +135,7 @@ class _ObjectUpload:
         )
         for block in file.blocks(part):
             writer.write(block)
+            self._progress.add_bytes(len(block))
         writer.close()  # creates the object; it is not closed if the file has changed
 
     def _finish(self, manifest: bytes | None) -> None:
@@ -136,5 +143,5 @@ class _ObjectUpload:
         changed = manifest != new.file.content
         if changed:
             self._put(new)
-        self._progress.report_file(new.path, new.size, sent=changed)
+        self._progress.report_file(new.path, new.size, moved=changed)
         self._store.delete(PENDING_MANIFEST)

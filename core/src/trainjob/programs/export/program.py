@@ -23,15 +23,16 @@ from trainjob.programs.export.checkpoint import Checkpoint
 from trainjob.programs.export.destinations import Access, Target, create_target
 from trainjob.programs.export.finished_run import FinishedRun, find_run
 from trainjob.programs.export.folder import FolderTarget
+from trainjob.programs.export.hashed_file import HashedFile
 from trainjob.programs.export.layout import find_missing_files, is_trained_on, plan_files
-from trainjob.programs.export.manifest_file import build_content
+from trainjob.programs.export.manifest_file import ExportContent, build_content, check_metadata
 from trainjob.programs.export.mlflow_registration import MLflowEntry, MLflowRegistration, get_authorization
 from trainjob.programs.export.origin import OriginRule, check_origin, get_own_run, read_origin
-from trainjob.programs.export.receipt import ExportProgress, Receipt
+from trainjob.programs.export.receipt import Receipt
 from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, RegistryEntry
 from trainjob.programs.fetch.connections import use_certificates
 from trainjob.programs.fetch.credentials import CREDENTIALS_HELP, check_secrets
-from trainjob.programs.fetch.progress import format_size, print_line
+from trainjob.programs.fetch.progress import TransferProgress, format_size, print_line
 from trainjob.programs.fetch.record import read_record
 from trainjob.version import check_version
 
@@ -94,22 +95,28 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
     checkpoint, metrics = run.checkpoint, run.metrics
     _check_no_overlap(target, request.model, checkpoint)
     metadata = {**_read_workspace_metadata(request, run), **request.metadata}
+    check_metadata(metadata)
     files = plan_files(checkpoint, request.model, str(metadata.get("base_model") or ""), request.output)
     missing = find_missing_files(checkpoint, files, request.model)
     inherited = read_inherited_fields(request.model) if is_trained_on(checkpoint, request.model) else {}
-    content = build_content(with_card(files, checkpoint, metrics, metadata, inherited), checkpoint, metrics, metadata)
-    registration = _create_registration(request, content.manifest.sha256)
-    if registration:
-        registration.check()
-    total = sum(file.size for file in content.files)
+    files = with_card(files, checkpoint, metrics, metadata, inherited)
+    total = sum(file.get_size() for file in files)
     for note in filter(None, [origin_note, *missing, *_list_notes(run, metadata)]):
         report(f"export: {note}")
     report(
         f"export: {checkpoint.kind} of {checkpoint.name} ({checkpoint.dtype or 'mixed types'}), "
-        f"{len(content.files)} files, {format_size(total)}, to {request.destination}"
+        f"{len(files)} files, {format_size(total)}, to {request.destination}"
     )
-    progress = ExportProgress(len(content.all_files), report)
-    revision = target.send(content, progress)
+
+    def build(hashed: Sequence[HashedFile]) -> ExportContent:
+        content = build_content(hashed, checkpoint, metrics, metadata)
+        if registration := _create_registration(request, content.manifest.sha256):
+            registration.check()
+        return content
+
+    progress = TransferProgress("export", len(files) + 1, total, report)
+    content, revision = target.send(files, build, progress)
+    registration = _create_registration(request, content.manifest.sha256)
     registered = registration.create({**metadata, "metrics": metrics, "revision": revision}) if registration else {}
     if registered:
         report(f"export: registered version {registered['version']} of {registered['model']}")
@@ -117,9 +124,9 @@ def export_model(request: Export, report: Callable[[str], None] = print_line) ->
         destination=request.destination,
         kind=checkpoint.kind,
         epoch=checkpoint.epoch,
-        files=len(content.files),
+        files=len(files),
         bytes=total,
-        sent=progress.sent,
+        sent=progress.files_moved,
         manifest_sha256=content.manifest.sha256,
         revision=revision,
         metrics=dict(metrics),

@@ -56,10 +56,10 @@ class SourceFile:
             raise self._replaced()
         return file
 
-    def modified_at(self) -> float:
-        """Return the time of the last change, in seconds since 1970."""
+    def get_size(self) -> int:
+        """Return the size in bytes."""
         with self.open() as file:
-            return os.fstat(file.fileno()).st_mtime
+            return os.fstat(file.fileno()).st_size
 
     def _replaced(self) -> ExportError:
         return ExportError(

@@ -69,26 +69,24 @@ class Folder:
         return found.f_bavail * found.f_frsize if found.f_blocks else None
 
     @contextlib.contextmanager
-    def lock(self, name: str, report_wait: Callable[[], None]) -> Iterator[None]:
-        """Hold the lock of a file; a process that ends, or whose node is lost, releases it.
+    def lock(self, name: str, report_wait: Callable[[], None]) -> Iterator[int]:
+        """Hold the lock of a file, and yield its descriptor.
+
+        A process that ends, or whose node is lost, releases it. The holder may remove the file.
 
         Args:
             name: name of the file, which is created if it is missing.
             report_wait: function that is called if another process holds the lock, before the wait for it.
         """
-        handle = self.open_for_update(name)
-        try:
+        while True:
+            handle = self.open_for_update(name)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                report_wait()
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            except OSError as failure:
-                if failure.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system without locks
-                    raise
-            yield
-        finally:
-            os.close(handle)
+                _lock(handle, report_wait)
+                if self._is_at(name, handle):
+                    yield handle
+                    return
+            finally:
+                os.close(handle)
 
     def open_for_reading(self, name: str) -> BinaryIO:
         """Open a file for reading.
@@ -170,6 +168,12 @@ class Folder:
                 self.remove(f"{folder}/{name}")
         self._remove_empty(folder)
 
+    def _is_at(self, name: str, handle: int) -> bool:
+        """Return whether an open file still has this name."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._open_parent(name) as (parent, last):
+            return os.path.samestat(os.stat(last, dir_fd=parent, follow_symlinks=False), os.fstat(handle))
+        return False
+
     def _open_or_create(self, name: str, flags: int) -> int:
         with self._open_parent(name, create=True) as (parent, last):
             with contextlib.suppress(FileNotFoundError):
@@ -230,6 +234,17 @@ def sync_path(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, report_wait: Callable[[], None]) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        report_wait()
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError as failure:
+        if failure.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system without locks
+            raise
 
 
 def _regular_size(parent: int, name: str) -> int | None:

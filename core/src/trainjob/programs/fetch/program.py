@@ -35,7 +35,7 @@ from trainjob.programs.fetch.names import check_conflicts, check_names
 from trainjob.programs.fetch.objects import ObjectSource
 from trainjob.programs.fetch.part_file import PART_FOLDER, PartFile, get_part_names
 from trainjob.programs.fetch.preparation import SOURCE_FOLDER, WORK_FOLDER, Preparation, add_options, parse_options
-from trainjob.programs.fetch.progress import FetchProgress, format_size, print_line
+from trainjob.programs.fetch.progress import TransferProgress, format_size, print_line
 from trainjob.programs.fetch.record import RECORD_FILE, RECORD_FOLDER, Record, RecordedFile, RecordWriter, read_record
 from trainjob.programs.fetch.selection import choose_files, describe_choice
 from trainjob.programs.fetch.transfer import transfer_files
@@ -154,7 +154,7 @@ class _FetchRun:
         self._folder = Folder(request.folder)
         self._prepared_paths = request.preparation.paths if request.preparation else ()
         size = sum(file.size for file in listing.files)
-        self._progress = FetchProgress(len(listing.files), size, report)
+        self._progress = TransferProgress("fetch", len(listing.files), size, report)
 
     def run(self) -> int:
         """Fetch the missing files and prepare the rows; return the number of fetched files."""

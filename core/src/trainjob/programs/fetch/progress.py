@@ -1,4 +1,4 @@
-"""The progress that a fetch prints while it runs."""
+"""The progress that a fetch or an export prints while it runs."""
 
 from __future__ import annotations
 
@@ -8,28 +8,40 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-__all__ = ["FetchProgress", "format_size", "print_line"]
+__all__ = ["TransferProgress", "format_size", "print_line"]
 
 _INTERVAL = 10.0  # seconds between lines about files that are under way
 
 
-class FetchProgress:
-    """Progress lines of a fetch, one for each complete file.
+class TransferProgress:
+    """Progress lines of a fetch or an export, one for each complete file.
 
     A line reads `fetch: 3/7 model.safetensors 12.3 MB (45 %)`. All methods may be called from any thread.
 
     Args:
+        program: the begin of each line: `fetch` or `export`.
         files: number of files.
         size: their total size in bytes.
         report: function that takes each line.
         interval: seconds between lines about incomplete files.
     """
 
-    def __init__(self, files: int, size: int, report: Callable[[str], None], interval: float = _INTERVAL) -> None:
-        self._files, self._bytes = files, size
+    def __init__(
+        self, program: str, files: int, size: int, report: Callable[[str], None], interval: float = _INTERVAL
+    ) -> None:
+        self._program, self._files, self._bytes = program, files, size
         self._print, self._interval = report, interval
-        self._files_done = self._bytes_done = self._bytes_moved = 0
+        self._files_done = self._files_moved = self._bytes_done = self._bytes_moved = 0
         self._lock = threading.Lock()
+
+    @property
+    def files_moved(self) -> int:
+        """Number of files that were moved, without those that were there already."""
+        return self._files_moved
+
+    def create_phase(self, name: str) -> TransferProgress:
+        """Return the progress of a phase before the transfer, in which all bytes are read once."""
+        return TransferProgress(f"{self._program}, {name}", self._files, self._bytes, self._print, self._interval)
 
     def add_bytes(self, count: int, *, moved: bool = True) -> None:
         """Count bytes that are done; `moved` is False if they were there already.
@@ -50,6 +62,7 @@ class FetchProgress:
         """
         with self._lock:
             self._files_done += 1
+            self._files_moved += moved
             self._bytes_done += 0 if moved else size
             note = "" if moved else ", already there"
             self._report(f"{self._files_done}/{self._files} {path} {format_size(size)} ({self._percent()} %{note})")
@@ -90,7 +103,7 @@ class FetchProgress:
                 last, last_time = self._bytes_moved, now
 
     def _report(self, text: str) -> None:
-        self._print(f"fetch: {text}")
+        self._print(f"{self._program}: {text}")
 
     def _percent(self) -> int:
         return min(100, 100 * self._bytes_done // self._bytes) if self._bytes else 100

@@ -17,7 +17,7 @@ from trainjob.programs.fetch.folder import Folder
 from trainjob.programs.fetch.http_reader import RangesIgnored
 from trainjob.programs.fetch.listing import StoreFile
 from trainjob.programs.fetch.part_file import BLOCK_BYTES, PartFile, count_blocks
-from trainjob.programs.fetch.progress import FetchProgress
+from trainjob.programs.fetch.progress import TransferProgress
 from trainjob.programs.fetch.retries import Retries
 
 __all__ = ["BlockReader", "ReaderFactory", "transfer_files"]
@@ -61,7 +61,7 @@ def transfer_files(
     files: Sequence[StoreFile],
     create_reader: ReaderFactory,
     finish: Callable[[PartFile], bool],
-    progress: FetchProgress,
+    progress: TransferProgress,
     connections: int = CONNECTIONS,
 ) -> list[StoreFile]:
     """Fetch files into the part files of a folder.
@@ -109,7 +109,7 @@ class _Transfer:
         files: Iterable[StoreFile],
         create_reader: ReaderFactory,
         finish: Callable[[PartFile], bool],
-        progress: FetchProgress,
+        progress: TransferProgress,
         connections: int,
     ) -> None:
         self._create_reader, self._finish, self._progress = create_reader, finish, progress
