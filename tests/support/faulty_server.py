@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +54,49 @@ def with_faults(handler: type[Any], name: str, faults: list[Fault]) -> type[Any]
         handler.do_GET(self)
 
     return type("FaultyHandler", (handler,), {"do_GET": get})
+
+
+def with_upload_faults(handler: type[Any], path: re.Pattern[str], faults: list[Fault]) -> type[Any]:
+    """Return a handler whose first responses to PUTs and POSTs have faults.
+
+    Args:
+        handler: subclass of BaseHTTPRequestHandler.
+        path: pattern that is found in method and address of the requests, such as `PUT /folder/file`.
+        faults: the faults; each is removed when it happens. If one has neither a status nor bytes, the request is
+            carried out, and the response is lost.
+    """
+
+    def wrap(name: str) -> Callable[[Any], None]:
+        handle = getattr(handler, name)
+
+        def handle_with_faults(self: Any) -> None:
+            fault = faults.pop(0) if faults and path.search(f"{self.command} {self.path}") else None
+            if fault is None:
+                handle(self)
+                return
+            if not (fault.status or fault.sent):
+                with contextlib.suppress(ConnectionError):
+                    self.wfile = _BreakingWriter(self.wfile, self.connection, fault)
+                    handle(self)
+                self.close_connection = True
+                return
+            length = int(self.headers.get("Content-Length") or 0)
+            self.rfile.read(length if fault.status else min(length, fault.sent))
+            if fault.status:
+                self.send_response(fault.status)
+                self.send_header("Content-Length", "0")
+                if fault.retry_after:
+                    self.send_header("Retry-After", fault.retry_after)
+                self.end_headers()
+                return
+            if fault.is_reset:
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            raise ConnectionError
+
+        return handle_with_faults
+
+    names = [name for name in ("do_PUT", "do_POST") if hasattr(handler, name)]
+    return type("FaultyHandler", (handler,), {name: wrap(name) for name in names})
 
 
 class _BreakingWriter:

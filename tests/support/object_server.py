@@ -46,7 +46,9 @@ class ObjectServer:
     hook: Callable[[str, str, bool], None] = lambda method, key, after: None
     objects: dict[str, StoredObject] = field(default_factory=dict)
     uploaded_parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    upload_keys: dict[str, str] = field(default_factory=dict)
     pending_metadata: dict[str, dict[str, str]] = field(default_factory=dict)
+    denies_list_of_uploads: bool = False
     requests: list[tuple[str, str]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -146,9 +148,12 @@ class ObjectHandler(BaseHTTPRequestHandler):
         if self.command == "POST" and "uploads" in query:
             upload = uuid.uuid4().hex
             self.store.uploaded_parts[upload], self.store.pending_metadata[upload] = {}, metadata
+            self.store.upload_keys[upload] = key
             return xml_response(
                 "InitiateMultipartUploadResult", f"<Key>{escape(key)}</Key><UploadId>{upload}</UploadId>"
             )
+        if upload and upload not in self.store.uploaded_parts:
+            return 404, b"<Error><Code>NoSuchUpload</Code><Message>of the test</Message></Error>", {}
         if self.command == "PUT" and upload:
             self.store.uploaded_parts[upload][int(query["partNumber"][0])] = body
             return 200, b"", {"ETag": f'"{StoredObject(body, {}).md5.hex()}"'}

@@ -34,6 +34,8 @@ class _Handler(ObjectHandler):
         return None
 
     def handle_object_request(self, key: str, query: Query, body: bytes) -> Response:
+        if self.command == "GET" and "uploads" in query:
+            return self._list_uploads(query)
         if "/" not in key and "list-type" not in query:
             return xml_response("LocationConstraint", "") if "location" in query else (200, b"", {})
         if self.headers.get("X-Amz-Content-Sha256", "").startswith("STREAMING-"):
@@ -41,6 +43,9 @@ class _Handler(ObjectHandler):
         metadata = self.parse_metadata(_META)
         if response := self.handle_multipart_request(key, query, body, metadata):
             return response
+        if self.command == "DELETE" and "uploadId" in query:
+            self.store.uploaded_parts.pop(query["uploadId"][0], None)
+            return 204, b"", {}
         if self.command == "PUT":
             self.store.objects[key] = StoredObject(body, metadata)
             return 200, b"", {"ETag": _etag(self.store.objects[key])}
@@ -57,6 +62,20 @@ class _Handler(ObjectHandler):
             return _error(412, "PreconditionFailed")
         metadata_headers = {f"{_META}{name}": value for name, value in found.metadata.items()}
         return self.content_response(found.data, {"ETag": _etag(found), "Last-Modified": DATE, **metadata_headers})
+
+    def _list_uploads(self, query: Query) -> Response:
+        """Return one upload for each page; there is only one bucket."""
+        if self.store.denies_list_of_uploads:
+            return _error(403, "AccessDenied")
+        last = (query.get("key-marker", [""])[0], query.get("upload-id-marker", [""])[0])
+        found = sorted(
+            (self.store.upload_keys[upload].partition("/")[2], upload) for upload in self.store.uploaded_parts
+        )
+        pages = [each for each in found if each > last and each[0].startswith(query["prefix"][0])]
+        uploads = [f"<Upload><Key>{escape(key)}</Key><UploadId>{upload}</UploadId></Upload>" for key, upload in pages]
+        more = "".join(f"<Next{name}Marker>{escape(value)}</Next{name}Marker>" for name, value in _next(pages))
+        content = f"<IsTruncated>{str(len(pages) > 1).lower()}</IsTruncated>{more}{''.join(uploads[:1])}"
+        return xml_response("ListMultipartUploadsResult", content)
 
     def _list(self, bucket: str, prefix: str) -> Response:
         found = sorted((key, one) for key, one in self.store.objects.items() if key.startswith(f"{bucket}/{prefix}"))
@@ -94,6 +113,10 @@ def _decode_chunks(body: bytes) -> bytes:
             break
         data, body = data + rest[:size], rest[size + 2 :]
     return data
+
+
+def _next(pages: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [("Key", pages[0][0]), ("UploadId", pages[0][1])] if len(pages) > 1 else []
 
 
 def _etag(stored: StoredObject) -> str:

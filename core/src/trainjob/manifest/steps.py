@@ -63,6 +63,7 @@ _SHARED_MODULES = (
     "names",
     "progress",
     "record",
+    "retries",
     "selection",
 )
 EXPORT_PACKAGES = (

@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 
+from tests.support.faulty_server import Fault, with_upload_faults
 from trainjob_local.demo.hub import HubHandler, HubServer, Repository
 
 _PREUPLOAD = re.compile(r"/api/(?P<kind>models|datasets)/(?P<name>[^/]+/[^/]+)/preupload/(?P<revision>[^/]+)")
@@ -136,6 +137,9 @@ class UploadHandler(HubHandler):
             path.write_bytes(self.uploads.lfs[value["oid"]] if key == "lfsFile" else base64.b64decode(value["content"]))
 
 
-def upload_hub(root: Path, uploads: Uploads) -> HubServer:
-    """Return a hub that serves downloads and uploads."""
-    return HubServer(root, handler=type("Handler", (UploadHandler,), {"uploads": uploads}))
+def upload_hub(
+    root: Path, uploads: Uploads, faulty: re.Pattern[str] | None = None, faults: list[Fault] | None = None
+) -> HubServer:
+    """Return a hub that serves downloads and uploads, the first of which have faults."""
+    handler = type("Handler", (UploadHandler,), {"uploads": uploads})
+    return HubServer(root, handler=with_upload_faults(handler, faulty, faults) if faulty and faults else handler)

@@ -163,7 +163,7 @@ def test_files_of_an_unfinished_export_are_deleted_by_the_next(
 def test_large_files_are_uploaded_in_parts(workspace: Path, run_export: RunExport, store: ObjectServer) -> None:
     make_epoch(workspace / "output", 1, size=17 << 20)
     read_receipt(run_export(*export_arguments(store), **store.environment))
-    assert store.requests.count(("PUT", f"{DESTINATION}/model.safetensors")) == 2
+    assert store.requests.count(("PUT", f"{DESTINATION}/model.safetensors")) == 3
     found = store.objects[f"{DESTINATION}/model.safetensors"]
     assert found.data == (workspace / "output/epoch_1/model-00001-of-00001.safetensors").read_bytes()
     assert read_receipt(run_export(*export_arguments(store), **store.environment))["sent"] == 0
@@ -220,3 +220,78 @@ def test_objects_uploaded_before_a_kill_are_not_sent_again(
     sent = read_receipt(run_export(*export_arguments(store), **store.environment))["sent"]
     assert sent <= 8 - len(arrived)  # more uploads may have completed during the kill
     assert arrived & set(store.sent_keys()) == set()
+
+
+def kill_at_a_part(start_export: StartExport, store: ObjectServer) -> None:
+    """Kill an export when parts of two objects have arrived."""
+    process = start_export(*export_arguments(store), **store.environment)
+
+    def kill(method: str, key: str, after: bool) -> None:
+        if after and sum(bool(parts) for parts in store.uploaded_parts.values()) > 1:
+            os.kill(process.pid, signal.SIGKILL)
+
+    store.hook = kill
+    process.communicate(timeout=300)
+    assert process.returncode == -signal.SIGKILL
+    store.hook = lambda *_: None
+
+
+@pytest.mark.parametrize("store", [S3Server], indirect=True)
+def test_unfinished_uploads_of_a_killed_export_are_ended(
+    workspace: Path, start_export: StartExport, run_export: RunExport, store: ObjectServer
+) -> None:
+    make_epoch(workspace / "output", 1, shards=3, size=17 << 20)
+    kill_at_a_part(start_export, store)
+    assert store.uploaded_parts
+    store.uploaded_parts["foreign"], store.upload_keys["foreign"] = {1: b"x"}, f"{DESTINATION}/notes.txt"
+    done = run_export(*export_arguments(store), **store.environment)
+    assert read_receipt(done)["sent"]
+    assert list(store.uploaded_parts) == ["foreign"]
+    assert "unfinished uploads" in done.stdout
+    run_export(workspace / "export")
+    assert store.read_prefix(DESTINATION) == read_tree(workspace / "export")
+
+
+@pytest.mark.parametrize("store", [S3Server], indirect=True)
+def test_unfinished_uploads_that_may_not_be_listed_are_reported(
+    workspace: Path, start_export: StartExport, run_export: RunExport, store: ObjectServer
+) -> None:
+    make_epoch(workspace / "output", 1, shards=3, size=17 << 20)
+    kill_at_a_part(start_export, store)
+    store.denies_list_of_uploads = True
+    done = run_export(*export_arguments(store), **store.environment)
+    assert read_receipt(done)["sent"]
+    assert "export: unfinished uploads can't be ended (HTTP Error 403" in done.stdout
+    assert "AbortIncompleteMultipartUpload" in done.stdout
+
+
+@pytest.mark.parametrize("store", [S3Server], indirect=True)
+def test_a_failed_export_ends_its_uploads(workspace: Path, run_export: RunExport, store: ObjectServer) -> None:
+    make_epoch(workspace / "output", 1, shards=2, size=17 << 20)
+    weights = workspace / "output/epoch_1/model-00002-of-00002.safetensors"
+
+    def change(method: str, key: str, after: bool) -> None:
+        if not store.uploaded_parts and key.endswith(".pending.json"):
+            weights.write_bytes(weights.read_bytes().replace(b"a", b"b"))
+
+    store.hook = change
+    failed = run_export(*export_arguments(store), **store.environment)
+    assert failed.returncode == 1
+    assert "changed while it was exported" in failed.stderr
+    assert not store.uploaded_parts
+
+
+@pytest.mark.parametrize("store", [S3Server], indirect=True)
+def test_a_refused_upload_is_an_access_problem(workspace: Path, run_export: RunExport, store: ObjectServer) -> None:
+    make_epoch(workspace / "output", 1, size=17 << 20)
+    refused = b"<Error><Code>AccessDenied</Code><Message>no s3:PutObject</Message></Error>"
+    handler = type(
+        "Refusing",
+        (store.handler,),
+        {"handle_multipart_request": lambda self, key, query, *_: (403, refused, {}) if "uploads" in query else None},
+    )
+    with type("Store", (S3Server,), {"handler": handler})() as refusing:
+        failed = run_export(*export_arguments(refusing), **refusing.environment)
+    assert failed.returncode == 1
+    assert "access denied (AccessDenied: no s3:PutObject)" in failed.stderr
+    assert "check ACCESS_KEY_ID" in failed.stderr

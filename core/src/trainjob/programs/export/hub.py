@@ -15,6 +15,7 @@ from trainjob.programs.export.layout import MANIFEST, ExportFile
 from trainjob.programs.export.manifest_file import BuildContent, ExportContent, parse_manifest_files
 from trainjob.programs.fetch.connections import find_connection_advice
 from trainjob.programs.fetch.progress import TransferProgress
+from trainjob.programs.fetch.retries import with_retries
 
 __all__ = ["HubTarget"]
 
@@ -64,9 +65,10 @@ class HubTarget:
 
         disable_progress_bars()
         api = HfApi(endpoint=self.endpoint or None, token=self.token or None)
-        self._make_repo(api)
-        earlier = self._earlier_files(api)
-        existing = set(api.list_repo_files(self.repo, revision=self.revision))
+        with_retries(lambda: self._make_repo(api))
+        manifest = self._read_manifest(api)
+        earlier = frozenset() if manifest is None else parse_manifest_files(manifest)
+        existing = set(with_retries(lambda: api.list_repo_files(self.repo, revision=self.revision)))
         stale = {self._in_repo(name) for name in earlier - {file.path for file in content.files}} & existing
         deletions = [CommitOperationDelete(path, is_folder=False) for path in sorted(stale)]
         message = f"Export {self.folder or 'model'}"
@@ -74,8 +76,16 @@ class HubTarget:
             with progress.report_periodically():
                 additions = map_files(lambda file: self._upload(api, file, progress, opened), content.all_files)
             operations = [*additions, *deletions]
-            commit = api.create_commit(self.repo, operations, commit_message=message, revision=self.revision)
-        return str(commit.oid)
+            answered = False
+
+            def commit() -> str:
+                nonlocal answered
+                is_first, answered = not answered, True
+                if not is_first and self._read_manifest(api) == content.manifest.file.content:  # the answer was lost
+                    return str(api.repo_info(self.repo, revision=self.revision).sha)
+                return str(api.create_commit(self.repo, operations, commit_message=message, revision=self.revision).oid)
+
+            return with_retries(commit)
 
     def _make_repo(self, api: Any) -> None:
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
@@ -89,13 +99,17 @@ class HubTarget:
         if self.revision != "main" and not self.revision.startswith("refs/"):
             api.create_branch(self.repo, branch=self.revision, exist_ok=True)
 
-    def _earlier_files(self, api: Any) -> frozenset[str]:
+    def _read_manifest(self, api: Any) -> bytes | None:
         name = self._in_repo(MANIFEST)
-        if not api.file_exists(self.repo, name, revision=self.revision):
-            return frozenset()
-        with tempfile.TemporaryDirectory() as folder:
-            path = api.hf_hub_download(self.repo, name, revision=self.revision, local_dir=folder)
-            return parse_manifest_files(Path(path).read_bytes())
+
+        def read() -> bytes | None:
+            if not api.file_exists(self.repo, name, revision=self.revision):
+                return None
+            with tempfile.TemporaryDirectory() as folder:
+                path = api.hf_hub_download(self.repo, name, revision=self.revision, local_dir=folder)
+                return Path(path).read_bytes()
+
+        return with_retries(read)
 
     def _upload(self, api: Any, file: HashedFile, progress: TransferProgress, opened: contextlib.ExitStack) -> Any:
         """Upload the bytes of a large file ahead of the commit, and count the file.
@@ -111,7 +125,7 @@ class HubTarget:
                 self._in_repo(file.path), _get_path(content) if content else b"".join(file.blocks(_SMALL))
             )
             addition.upload_info.sha256 = bytes.fromhex(file.sha256)  # otherwise the file is read again
-            api.preupload_lfs_files(self.repo, [addition], revision=self.revision)
+            with_retries(lambda: api.preupload_lfs_files(self.repo, [addition], revision=self.revision))
             if content:
                 file.check_unchanged(content)
             if addition.path_or_fileobj:  # preupload_lfs_files clears it after an upload

@@ -9,7 +9,8 @@ names exists with the named content. An export that changes something
 4. deletes the objects of earlier exports, finished or not, that this one does not have,
 5. writes the manifest, and deletes the pending manifest of step 1.
 
-Every step may be repeated, so an export that is killed at any point is completed by running it again. Other objects
+Every step may be repeated, so an export that is killed at any point is completed by running it again. It then first
+ends the multipart uploads of the killed one in S3, because they would cost money forever. Other objects
 below the same prefix are never changed. A reader reads the manifest first. If an export replaces it while the reader
 reads on, the reader notices by the SHA-256 of the content that it read.
 """
@@ -18,24 +19,27 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from trainjob.errors import ExportError, TrainJobError
 from trainjob.programs.export.hashed_file import HashedFile, hash_files
 from trainjob.programs.export.layout import MANIFEST, PENDING_MANIFEST, ExportFile
 from trainjob.programs.export.manifest_file import FORMAT, BuildContent, ExportContent, parse_manifest_files
+from trainjob.programs.export.s3_requests import S3Requests, find_credentials
+from trainjob.programs.export.unfinished_uploads import end_uploads
 from trainjob.programs.fetch.bucket import Bucket, extract_message
 from trainjob.programs.fetch.connections import find_connection_advice
 from trainjob.programs.fetch.progress import TransferProgress
+from trainjob.programs.fetch.retries import with_retries
 
 __all__ = ["ObjectTarget"]
 
 _WORKERS = 4
-_PARTS_AT_ONCE = 2  # of one object; with the workers and the part size this bounds memory to about 128 MiB
-_PART = 16 << 20  # bytes
+_PART = 8 << 20  # bytes
+_BYTES_AT_ONCE = 64 << 20  # in parts of all objects; the process has about 170 MiB more
 _MAX_PARTS = 9_000  # S3 and Google Cloud Storage allow 10 000 in one object
 _SHA256 = "sha256"
 
@@ -61,12 +65,14 @@ class ObjectTarget:
                 be exported.
         """
         content = build(hash_files(files, progress))
+        upload = _ObjectUpload(self.bucket, self.prefix, content, progress)
         try:
-            _ObjectUpload(self.bucket.create_operator(f"/{self.prefix}"), content, progress).run()
-        except TrainJobError:
-            raise
-        except Exception as failure:  # opendal's errors have no common base of their own
-            raise self._to_error(failure) from failure
+            upload.run()
+        except Exception as failure:
+            upload.end_unfinished()
+            if isinstance(failure, TrainJobError):
+                raise
+            raise self._to_error(failure) from failure  # opendal's errors have no common base of their own
         return content, ""
 
     def _to_error(self, failure: Exception) -> ExportError:
@@ -82,27 +88,55 @@ class ObjectTarget:
 class _ObjectUpload:
     """A running export to an object store."""
 
-    def __init__(self, store: Any, content: ExportContent, progress: TransferProgress) -> None:
-        self._store, self._content, self._progress = store, content, progress
+    def __init__(self, bucket: Bucket, prefix: str, content: ExportContent, progress: TransferProgress) -> None:
+        self._bucket, self._prefix, self._content, self._progress = bucket, prefix, content, progress
+        self._store = bucket.create_operator(f"/{prefix}")
+        self._bytes_at_once = _BYTES_AT_ONCE  # of one object
+        self._names = {file.path for file in content.files}  # of all objects that are or may become the export's
 
     def run(self) -> None:
         manifest, pending = self._read(MANIFEST), self._read(PENDING_MANIFEST)
         named = [parse_manifest_files(content) for content in (manifest, pending) if content is not None]
         names = {file.path for file in self._content.files}
         earlier: set[str] = set().union(*named)
+        self._names |= earlier
+        if pending is not None:
+            self.end_unfinished()
         with ThreadPoolExecutor(_WORKERS) as workers:
             missing = [file for file in workers.map(self._find_missing, self._content.files) if file]
             if missing or earlier - names:
-                self._write_pending_manifest(earlier | names)
+                self._write_pending_manifest(self._names)
                 self._store.delete(MANIFEST)
                 manifest = None
             self._report_existing(missing)
+            self._bytes_at_once = _BYTES_AT_ONCE // max(1, min(_WORKERS, len(missing)))
             with self._progress.report_periodically():
-                for _ in workers.map(self._upload_and_report, missing):
+                for _ in workers.map(self._upload, missing):
                     pass
             for _ in workers.map(self._store.delete, earlier - names):
                 pass
+        if any(file.size > _PART for file in missing):
+            self.end_unfinished(reports_failure=False)  # the response to the begin of an upload may have been lost
         self._finish(manifest)
+
+    def end_unfinished(self, *, reports_failure: bool = True) -> None:
+        """End the uploads to S3 that this export, or a killed one, has not finished."""
+        if self._bucket.scheme != "s3":
+            return
+        try:
+            if (credentials := find_credentials(self._bucket.options, os.environ)) is None:
+                raise PermissionError("no credentials that can sign the requests")
+            requests = S3Requests(self._bucket.name, self._bucket.options, credentials)
+            ended = end_uploads(requests, {f"{self._prefix}/{name}".lstrip("/") for name in self._names})
+        except (OSError, ValueError, LookupError) as failure:
+            if reports_failure:
+                self._progress.report(
+                    f"unfinished uploads can't be ended ({failure}): the store keeps their parts until a lifecycle "
+                    "rule (AbortIncompleteMultipartUpload) ends them"
+                )
+        else:
+            if ended:
+                self._progress.report(f"ended {ended} unfinished uploads")
 
     def _read(self, path: str) -> bytes | None:
         # Check the existence first, because a read of a missing object would be retried.
@@ -124,24 +158,41 @@ class _ObjectUpload:
             if file.path not in sending:
                 self._progress.report_file(file.path, file.size, moved=False)
 
-    def _upload_and_report(self, file: HashedFile) -> None:
-        self._put(file)
+    def _upload(self, file: HashedFile) -> None:
+        """Write an object; repeat it after failures that opendal does not repeat itself."""
+        is_repeated = False
+
+        def put() -> None:
+            nonlocal is_repeated
+            is_first, is_repeated = not is_repeated, True
+            if is_first or self._find_missing(file):  # otherwise only the response was lost
+                self._put(file)
+
+        with_retries(put)
         self._progress.report_file(file.path, file.size)
 
     def _put(self, file: HashedFile) -> None:
         part = max(_PART, math.ceil(file.size / _MAX_PARTS))
+        parts_at_once = max(1, self._bytes_at_once // part)
         writer = self._store.open(
-            file.path, "wb", chunk=part, concurrent=_PARTS_AT_ONCE, user_metadata={_SHA256: file.sha256}
+            file.path, "wb", chunk=part, concurrent=parts_at_once, user_metadata={_SHA256: file.sha256}
         )
-        for block in file.blocks(part):
-            writer.write(block)
-            self._progress.add_bytes(len(block))
-        writer.close()  # creates the object; it is not closed if the file has changed
+        written = 0
+        try:
+            for block in file.blocks(part):
+                writer.write(block)
+                written += len(block)
+                self._progress.add_bytes(len(block))
+            writer.close()  # creates the object; it is not closed if the file has changed
+        except BaseException:
+            self._progress.add_bytes(-written)
+            raise
 
     def _finish(self, manifest: bytes | None) -> None:
         new = self._content.manifest
         changed = manifest != new.file.content
         if changed:
-            self._put(new)
-        self._progress.report_file(new.path, new.size, moved=changed)
+            self._upload(new)
+        else:
+            self._progress.report_file(new.path, new.size, moved=False)
         self._store.delete(PENDING_MANIFEST)

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainjob.addresses import StoreAddress
 from trainjob.programs.fetch.credentials import azure_options, google_options, s3_options
+from trainjob.programs.fetch.retries import is_of_writer
 
 __all__ = ["Bucket", "create_bucket", "extract_message"]
 
@@ -58,7 +59,8 @@ class Bucket:
         Returns:
             The problem and the advice; None if the failure has another cause.
         """
-        kind, message, credentials = type(failure).__name__, extract_message(str(failure)), _CREDENTIALS[self.scheme]
+        kind = str(failure).partition(" ")[0] if is_of_writer(failure) else type(failure).__name__
+        message, credentials = extract_message(str(failure)), _CREDENTIALS[self.scheme]
         is_denied = kind == "PermissionDenied" or getattr(failure, "status", 0) in (401, 403)
         if is_denied or message.startswith("401: "):  # opendal 0.47 has no kind for Google's 401
             return f"access denied ({message})", f"check {credentials}: it must be allowed to {permissions}"

@@ -19,7 +19,16 @@ from email.message import Message
 from http.client import HTTPException
 from typing import TypeVar
 
-__all__ = ["ATTEMPTS", "Retries", "StatusError", "get_status", "is_transient", "parse_retry_after", "with_retries"]
+__all__ = [
+    "ATTEMPTS",
+    "Retries",
+    "StatusError",
+    "get_status",
+    "is_of_writer",
+    "is_transient",
+    "parse_retry_after",
+    "with_retries",
+]
 
 T = TypeVar("T")
 ATTEMPTS = 8
@@ -34,6 +43,8 @@ _CONNECTION_ERRORS = (ConnectionError, TimeoutError, HTTPException, ssl.SSLError
 _HTTP_LIBRARIES = ("httpx", "httpcore", "requests", "urllib3")
 _XML_REASON = re.compile(r"<Code>(\w+)</Code>\s*<Message>([^<]*)</Message>")  # of S3 and those that follow it
 _STATUS_OF_OPENDAL = re.compile(r"\bstatus: (\d{3})\b")
+# S3's codes of status 400 for a connection that was too slow, and of 404 for an upload that a lost response has ended.
+_TRANSIENT_CODES = ("RequestTimeout", "NoSuchUpload")
 _JITTER = random.SystemRandom()
 
 
@@ -106,13 +117,15 @@ class Retries:
 
 
 def with_retries(request: Callable[[], T]) -> T:
-    """Return the result of a first request; repeat it after failures that may pass."""
+    """Return the result of a request; repeat it after failures that may pass."""
     retries = Retries(is_first_contact=True)
     while True:
         try:
             return request()
         except Exception as failure:  # noqa: BLE001 - `wait` raises those that a repetition does not help
-            retries.wait(failure)
+            # huggingface_hub reports a failed upload as a RuntimeError, and the reason as its cause.
+            cause = failure.__cause__ if type(failure) is RuntimeError else None
+            retries.wait(cause if isinstance(cause, Exception) else failure)
 
 
 def is_transient(failure: Exception) -> bool:
@@ -128,7 +141,15 @@ def is_transient(failure: Exception) -> bool:
         return status in _TRANSIENT_STATUSES
     if library in _HTTP_LIBRARIES:
         return "CERTIFICATE_VERIFY_FAILED" not in str(failure)
-    return library == "opendal" and _is_transient_in_opendal(failure)
+    return (library == "opendal" or is_of_writer(failure)) and _is_transient_in_opendal(failure)
+
+
+def is_of_writer(failure: Exception) -> bool:
+    """Return whether a writer of opendal 0.47 has failed.
+
+    Its OSError has the text of opendal's own error.
+    """
+    return type(failure) is OSError and failure.errno is None and ", context: {" in str(failure)
 
 
 def parse_retry_after(headers: Mapping[str, str] | Message) -> float:
@@ -148,7 +169,7 @@ def _is_transient_in_opendal(failure: Exception) -> bool:
     opendal 0.47 calls a failure persistent if it has repeated the request itself.
     """
     text, status = str(failure), _STATUS_OF_OPENDAL.search(str(failure))
-    is_busy = bool(status and int(status[1]) in _TRANSIENT_STATUSES)
+    is_busy = bool(status and int(status[1]) in _TRANSIENT_STATUSES) or any(code in text for code in _TRANSIENT_CODES)
     return is_busy or type(failure).__name__ == "RateLimited" or "(temporary)" in text or "send http request" in text
 
 
