@@ -91,7 +91,7 @@ def test_a_fault_of_an_object_store_that_passes_costs_only_time(
         read_receipt(run_export(destination, "--endpoint", store.url, **store.environment))
         assert not faults
         assert store.read_prefix("models/v1") == expected
-        assert not store.uploaded_parts
+        assert not store.uploaded_parts or store.scheme == "gs"  # only a lifecycle rule ends those
 
 
 Check = Callable[[bool], None]
