@@ -163,7 +163,7 @@ reliability: $(call ENVIRONMENTS,$(LAPTOP)) ## run all tests and a soak test, an
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/features.py $(EVIDENCE)
 
-bench: $(call ENVIRONMENTS,core airflow kfp trl initializer torchtune) ## write docs/evidence/benchmarks.md: waiting, logs, submission, imports, creation and fetches, compared with other projects; needs Debian's packages nginx-light and aria2
+bench: $(call ENVIRONMENTS,core airflow kfp trl initializer torchtune) ## write docs/evidence/benchmarks.md: waiting, logs, submission, imports, creation, fetches and exports, compared with other projects; needs Debian's packages nginx-light and aria2, and Go
 	PYTHONPATH=. $(call IN,airflow)/python tools/bench/bench.py --write
 
 sessions: $(call ENVIRONMENTS,$(LAPTOP) airflow) ## write docs/evidence/sessions.md: terminal sessions of the demo and of the command trainjob

@@ -23,6 +23,7 @@ from tools.bench import (
     bench_logs,
     bench_resumption,
     bench_start,
+    bench_stores,
     bench_training,
     bench_waiting,
     bench_yaml,
@@ -44,6 +45,7 @@ _PARTS = {
     "creation": bench_creation,
     "yaml": bench_yaml,
     "data": bench_data,
+    "stores": bench_stores,
 }
 _INTRODUCTION = """# Benchmarks
 

@@ -16,6 +16,7 @@ COPIER_DEPENDENCIES = (
     *("trainjob.frameworks.copier_process", "trainjob.frameworks.durable_files"),
     *("trainjob.programs.locked_library", "trainjob.programs.pip_installation"),
     *(f"trainjob.programs.fetch.{name}" for name in ("bucket", "connections", "credentials", "names", "progress")),
+    "trainjob.programs.fetch.retries",
     *(f"trainjob.{name}" for name in ("addresses", "credentials", "errors", "job_variables")),
 )
 """Names of the modules that the program which copies checkpoints imports, besides its own package."""
