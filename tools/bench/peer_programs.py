@@ -19,7 +19,7 @@ _AWS_CLI = "1.46.3"
 
 
 def find_program(name: str) -> Path:
-    """Return the path of `s5cmd`, `versitygw` or `aws`, which is built or installed if it is missing."""
+    """Return the path of `s5cmd`, `versitygw` or `aws`; build or install it if needed."""
     found = _FOLDER / name if name in _GO_PROGRAMS else _FOLDER / "aws-cli" / "bin" / "aws"
     if found.exists():
         return found

@@ -26,8 +26,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_FILES_AT_ONCE = 8  # huggingface_hub uploads 5; a connection may be limited
-_BLOCK = 1 << 22  # bytes that are read at once
+_FILES_AT_ONCE = 4
+_BLOCK = 1 << 20  # bytes; larger ones do not stay in the processor's caches between reading, hashing and writing
 FileState = tuple[int, int, int]
 """Size in bytes, time of the last change in ns since 1970, and inode of a file."""
 
@@ -139,9 +139,9 @@ def get_state(opened: BinaryIO) -> FileState:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-def map_files(function: Callable[[Any], T], files: Sequence[Any]) -> tuple[T, ...]:
+def map_files(function: Callable[[Any], T], files: Sequence[Any], at_once: int = _FILES_AT_ONCE) -> tuple[T, ...]:
     """Return the results of a function for files, several at once; an error ends it."""
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as threads:
+    with ThreadPoolExecutor(at_once) as threads:
         return tuple(threads.map(function, files))
 
 

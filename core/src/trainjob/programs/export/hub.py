@@ -20,6 +20,7 @@ from trainjob.programs.fetch.retries import with_retries
 __all__ = ["HubTarget"]
 
 _SMALL = 16 << 20  # bytes; the hub stores files of more than 10 MB as LFS files, which are uploaded before the commit
+_UPLOADS_AT_ONCE = 8  # huggingface_hub uploads 5; a connection may be limited
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ class HubTarget:
         message = f"Export {self.folder or 'model'}"
         with contextlib.ExitStack() as opened:
             with progress.report_periodically():
-                additions = map_files(lambda file: self._upload(api, file, progress, opened), content.all_files)
+                additions = map_files(
+                    lambda file: self._upload(api, file, progress, opened), content.all_files, _UPLOADS_AT_ONCE
+                )
             operations = [*additions, *deletions]
             answered = False
 
