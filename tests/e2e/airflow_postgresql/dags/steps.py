@@ -61,10 +61,9 @@ def restarted():
 
 @dag(schedule=None, catchup=False)
 def timed_out():
-    TrainJobOperator(task_id="deferred", trainer=shell(FOREVER), execution_timeout=timedelta(seconds=30))
-    TrainJobOperator(
-        task_id="on_worker", trainer=shell(FOREVER), deferrable=False, execution_timeout=timedelta(seconds=30)
-    )
+    limit = {"execution_timeout": timedelta(seconds=30), "retries": 0}
+    TrainJobOperator(task_id="deferred", trainer=shell(FOREVER), **limit)
+    TrainJobOperator(task_id="on_worker", trainer=shell(FOREVER), deferrable=False, **limit)
     TrainJobOperator(task_id="unstarted", trainer=shell(FOREVER), runtime="missing-runtime", retries=0)
 
 
