@@ -27,6 +27,9 @@ class _Handler(ObjectHandler):
 
     def check_access(self, key: str) -> Response | None:
         # A signed address has the key in its query.
+        is_signed = "Authorization" in self.headers or "X-Amz-Signature" in self.path
+        if not is_signed:
+            return None if key.split("/", maxsplit=1)[0] in self.store.public_buckets else _error(403, "AccessDenied")
         if f"Credential={self.store.access_key}" not in self.headers.get("Authorization", "") + self.path:
             return _error(403, "InvalidAccessKeyId")
         if key.split("/", maxsplit=1)[0] not in self.store.buckets:
@@ -94,6 +97,7 @@ class S3Server(ObjectServer):
     scheme: ClassVar[str] = "s3"
     handler: ClassVar[type[ObjectHandler]] = _Handler
     access_key: str = "access-key-of-the-test"
+    public_buckets: tuple[str, ...] = ()
 
     def credentials(self, *, valid: bool) -> dict[str, str]:
         key = self.access_key if valid else "another-key-of-the-test"

@@ -188,3 +188,19 @@ def test_a_refusal_is_reported_in_one_sentence_without_secrets(fetch_dataset, st
     assert f"{store.scheme}://{prefix}{message}" in shown
     assert known or f"check {next(iter(env))} " in shown
     assert not any(secret in failed.stdout + shown for secret in (*env.values(), "of-the-test"))
+
+
+@pytest.mark.parametrize("identity", [{}, {"AWS_WEB_IDENTITY_TOKEN_FILE": "/none", "AWS_ROLE_ARN": "arn"}])
+def test_a_public_bucket_needs_no_credentials(run_fetch, dataset, identity):
+    """A pod whose identity does not work gets an error, because it would miss the objects of its own buckets."""
+    with S3Server(public_buckets=("models",), buckets=("models", "private")) as store:
+        for name, data in FILES.items():
+            store.objects[f"{SOURCE}/{name}"] = StoredObject(data, {})
+        done = run_fetch("dataset", f"s3://{SOURCE}", ENDPOINT=store.url, **identity)
+        refused = run_fetch("dataset", "s3://private/v1", ENDPOINT=store.url, **identity)
+    if identity:
+        assert "no valid credentials" in failure_message(done)
+    else:
+        assert read_receipt(done)["fetched"] == 3
+        assert read_contents(dataset) == FILES
+        assert "s3://private/v1: access denied (AccessDenied: AccessDenied)" in failure_message(refused)

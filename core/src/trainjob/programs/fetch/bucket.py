@@ -21,6 +21,13 @@ _CREDENTIALS = {
     "az": "AZURE_STORAGE_CONNECTION_STRING or account and key in the step's secret, or the pod's identity",
 }
 _STORE_MESSAGE = re.compile(r'code: "?(\w+)"?, message: "([^"]*)"')
+# With one of these a pod has an identity, so missing credentials are a fault.
+_AWS_IDENTITIES = (
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+)
+_NO_CREDENTIALS = "signing http request"  # in the message of opendal
 _MAX_MESSAGE_LENGTH = 300  # characters of the library's own message
 
 
@@ -35,19 +42,32 @@ class Bucket:
             S3 these are the `AWS_*` variables, web identity and instance metadata. For Google these are
             GOOGLE_APPLICATION_CREDENTIALS, gcloud's own file, and the metadata server, which also covers workload
             identity.
+        may_be_public: whether the bucket may be read without credentials, because the pod is not meant to have any.
     """
 
     scheme: str
     name: str
     options: Mapping[str, str] = field(repr=False)
+    may_be_public: bool = False
 
-    def create_operator(self, root: str = "/") -> Any:
+    def create_reading_operator(self, path: str) -> Any:
+        """Return an opendal operator to read below a path, without credentials if there are none."""
+        operator = self.create_operator()
+        if self.may_be_public:
+            try:
+                operator.exists(path)
+            except Exception as failure:  # noqa: BLE001 - any other failure is that of the next request, too
+                if _NO_CREDENTIALS in str(failure):
+                    return self.create_operator(allow_anonymous="true")  # opendal 0.47 then signs no request
+        return operator
+
+    def create_operator(self, root: str = "/", **options: str) -> Any:
         """Return an opendal operator for the bucket; its paths are relative to `root`."""
         import opendal
 
         retries = opendal.layers.RetryLayer(max_times=4, factor=2.0, jitter=True, min_delay=0.5)
         service, bucket = _SERVICES[self.scheme]
-        return opendal.Operator(service, root=root, **{bucket: self.name}, **self.options).layer(retries)
+        return opendal.Operator(service, root=root, **{bucket: self.name}, **self.options, **options).layer(retries)
 
     def describe_access_problem(self, failure: Exception, permissions: str) -> tuple[str, str] | None:
         """Return the problem with the bucket or its credentials, and advice.
@@ -64,7 +84,7 @@ class Bucket:
         is_denied = kind == "PermissionDenied" or getattr(failure, "status", 0) in (401, 403)
         if is_denied or message.startswith("401: "):  # opendal 0.47 has no kind for Google's 401
             return f"access denied ({message})", f"check {credentials}: it must be allowed to {permissions}"
-        if "signing http request" in str(failure):
+        if _NO_CREDENTIALS in str(failure):
             hint = f"check {credentials}, and that pods can reach the service that issues the tokens"
             return f"no valid credentials ({message})", hint
         if kind == "NotFound" or "NoSuchBucket" in str(failure):
@@ -87,13 +107,14 @@ def create_bucket(address: StoreAddress, environment: Mapping[str, str], endpoin
     Raises:
         InvalidSpec: the credentials have no known form.
     """
+    may_be_public = address.scheme == "s3" and not any(environment.get(name) for name in _AWS_IDENTITIES)
     if address.scheme == "gs":
         options = google_options(environment, endpoint)
     elif address.scheme == "az":
         options = azure_options(environment, endpoint, address.account, address.account_url)
     else:
         options = s3_options(environment, endpoint, region)
-    return Bucket(address.scheme, address.bucket, options)
+    return Bucket(address.scheme, address.bucket, options, may_be_public)
 
 
 def extract_message(failure: str) -> str:
