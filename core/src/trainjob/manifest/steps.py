@@ -201,7 +201,7 @@ def _export(step: ExportModel) -> TrainJob:
         image=step.image or trainer_image("model-initializer"),
         command=tuple(export_program(step.program)),
         args=tuple(arguments),
-        env={**secret_env(step.secret, keys), **secret_env(registry_secret, registry_keys)},
+        env={"ROLE_ARN": step.role_arn, **secret_env(step.secret, keys), **secret_env(registry_secret, registry_keys)},
     )
     own = {labels.MODEL: step.destination, **_exported_job_annotation(step)}
     return job.model_copy(update={"annotations": {**step.annotations, **own}})

@@ -396,6 +396,7 @@ class ExportModel(BaseStep):
             saved no merged model; `keep` for the adapter alone.
         endpoint: URL of an object store other than AWS, Google or Azure.
         region: region of an S3 bucket.
+        role_arn: ARN of the AWS role to assume.
         image: image with Python, huggingface_hub and opendal; by default the Trainer's own model initializer.
         resources: resources of the step's pod, such as `{"memory": "4Gi"}`.
         after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
@@ -417,6 +418,7 @@ class ExportModel(BaseStep):
     adapter: Literal["merge", "keep"] = "merge"
     endpoint: Endpoint | None = None
     region: Region | None = None
+    role_arn: str | None = None
     image: str | None = None
     resources: Resources | None = None
     after_jobs: JobNames = ()

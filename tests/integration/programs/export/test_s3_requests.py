@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler
@@ -32,7 +33,7 @@ ISSUED = {"AccessKeyId": "issued", "SecretAccessKey": "secret", "Token": "sessio
 )
 def test_the_signatures_are_those_of_the_reference(url: str, headers: dict[str, str], signature: str) -> None:
     now = datetime(2013, 5, 24, tzinfo=timezone.utc)
-    signed = sign("GET", f"{HOST}{url}", headers, EXAMPLE, "us-east-1", now)
+    signed = sign("GET", f"{HOST}{url}", headers, EXAMPLE, "us-east-1", now=now)
     assert signed["Authorization"].rpartition("Signature=")[2] == signature
     assert "wJalrXUtnFEMI" not in repr(EXAMPLE)
 
@@ -94,7 +95,18 @@ def test_a_web_identity_is_exchanged_for_credentials(
     assert find_credentials({}, environment) == AwsCredentials("issued", "secret", "session")
     [(_, path, _)] = issuer.handler.requests
     assert "RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fexport" in path
-    assert "WebIdentityToken=of+the+service+account" in path
+    assert "WebIdentityToken=of%20the%20service%20account" in path
+
+
+def test_a_role_is_assumed_with_the_own_credentials(issuer: LoopbackServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    issuer.handler.answers = {"/": {"AssumeRoleResponse": {"AssumeRoleResult": {"Credentials": ISSUED}}}}
+    options = {"access_key_id": "own", "secret_access_key": "key", "region": "eu-west-1", "role_arn": "arn:role"}
+    found = find_credentials(options, {"AWS_ENDPOINT_URL_STS": issuer.url})
+    assert found == AwsCredentials("issued", "secret", "session")
+    [(_, path, headers)] = issuer.handler.requests
+    assert "RoleArn=arn%3Arole" in path
+    assert re.search("Credential=own/[0-9]{8}/eu-west-1/sts/aws4_request", headers["Authorization"])
 
 
 def test_the_endpoint_of_a_container_issues_credentials_without_a_proxy(issuer: LoopbackServer, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class S3Requests:
             OSError: the store refuses the request (HTTPError) or can't be reached.
         """
         path = f"/{quote(key, safe='/~')}" if key else ""
-        url = f"{self._bucket_url}{path}?{urlencode(sorted(query.items()), quote_via=quote, safe='-_.~')}"
+        url = f"{self._bucket_url}{path}?{_encode(query)}"
         headers = sign(method, url, {}, self._credentials, self._region)
         return _send(method, url, headers)
 
@@ -75,6 +75,8 @@ def sign(
     headers: Mapping[str, str],
     credentials: AwsCredentials,
     region: str,
+    *,
+    service: str = "s3",
     now: datetime | None = None,
 ) -> dict[str, str]:
     """Return the headers of a request without a body, with those that authorize it.
@@ -84,7 +86,8 @@ def sign(
         url: address, whose path and query are encoded, and whose parameters are in the order of their names.
         headers: other headers of the request; they are signed, too.
         credentials: the credentials.
-        region: region of the bucket.
+        region: region of the service.
+        service: name of the service.
         now: time of the signature, in UTC; None for the current time.
     """
     address, time = urlsplit(url), f"{now or datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}"
@@ -97,7 +100,7 @@ def sign(
     request = "\n".join(
         [method, address.path or "/", address.query, *lines, "", ";".join(names), _EMPTY_SHA256],
     )
-    scope = f"{time[:8]}/{region}/s3/aws4_request"
+    scope = f"{time[:8]}/{region}/{service}/aws4_request"
     text = "\n".join(["AWS4-HMAC-SHA256", time, scope, hashlib.sha256(request.encode()).hexdigest()])
     key = f"AWS4{credentials.secret_key}".encode()
     for part in scope.split("/"):
@@ -114,7 +117,8 @@ def find_credentials(options: Mapping[str, str], environment: Mapping[str, str])
     """Return the credentials of a pod; None if it has none of a known kind.
 
     The kinds are keys in the options or the variables `AWS_*`, a web identity (IAM roles for service accounts), the
-    endpoint of a container (EKS Pod Identity, ECS), and the metadata of an EC2 instance, in this order.
+    endpoint of a container (EKS Pod Identity, ECS), and the metadata of an EC2 instance, in this order. With them, a
+    role in the options is assumed.
 
     Args:
         options: options of opendal's s3 service.
@@ -123,6 +127,11 @@ def find_credentials(options: Mapping[str, str], environment: Mapping[str, str])
     Raises:
         OSError: the service that issues the credentials refuses or can't be reached.
     """
+    found, role = _find_own_credentials(options, environment), options.get("role_arn", "")
+    return _assume_role(role, found, options, environment) if found and role else found
+
+
+def _find_own_credentials(options: Mapping[str, str], environment: Mapping[str, str]) -> AwsCredentials | None:
     if options.get("access_key_id"):
         return AwsCredentials(
             options["access_key_id"], options.get("secret_access_key", ""), options.get("session_token", "")
@@ -141,19 +150,40 @@ def find_credentials(options: Mapping[str, str], environment: Mapping[str, str])
 
 
 def _assume_role_with_web_identity(options: Mapping[str, str], environment: Mapping[str, str]) -> AwsCredentials:
+    token = Path(environment["AWS_WEB_IDENTITY_TOKEN_FILE"]).read_text().strip()
+    query = {"RoleArn": environment.get("AWS_ROLE_ARN", ""), "WebIdentityToken": token}
+    return _call_sts("AssumeRoleWithWebIdentity", query, None, options, environment)
+
+
+def _assume_role(
+    role: str, own: AwsCredentials, options: Mapping[str, str], environment: Mapping[str, str]
+) -> AwsCredentials:
+    return _call_sts("AssumeRole", {"RoleArn": role}, own, options, environment)
+
+
+def _call_sts(
+    action: str,
+    query: Mapping[str, str],
+    credentials: AwsCredentials | None,
+    options: Mapping[str, str],
+    environment: Mapping[str, str],
+) -> AwsCredentials:
+    """Return the credentials that AWS STS (API of 2011-06-15) issues for a role."""
     region = environment.get("AWS_REGION") or options.get("region", "us-east-1")
     domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    query = {
-        "Action": "AssumeRoleWithWebIdentity",
-        "Version": "2011-06-15",
-        "RoleArn": environment.get("AWS_ROLE_ARN", ""),
-        "RoleSessionName": environment.get("AWS_ROLE_SESSION_NAME") or "trainjob",
-        "WebIdentityToken": Path(environment["AWS_WEB_IDENTITY_TOKEN_FILE"]).read_text().strip(),
-    }
+    session = environment.get("AWS_ROLE_SESSION_NAME") or "trainjob"
+    fields = {**query, "Action": action, "RoleSessionName": session, "Version": "2011-06-15"}
     endpoint = environment.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.{domain}"
-    answer = _send("GET", f"{endpoint}/?{urlencode(query)}", {"Accept": "application/json"})
-    found = json.loads(answer)["AssumeRoleWithWebIdentityResponse"]["AssumeRoleWithWebIdentityResult"]["Credentials"]
+    url = f"{endpoint}/?{_encode(fields)}"
+    headers = {"Accept": "application/json"}
+    if credentials:
+        headers = sign("GET", url, headers, credentials, region, service="sts")
+    found = json.loads(_send("GET", url, headers))[f"{action}Response"][f"{action}Result"]["Credentials"]
     return AwsCredentials(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
+
+
+def _encode(query: Mapping[str, str]) -> str:
+    return urlencode(sorted(query.items()), quote_via=quote, safe="-_.~")
 
 
 def _read_container_credentials(url: str, environment: Mapping[str, str]) -> AwsCredentials:

@@ -638,6 +638,7 @@ class ExportModelOperator(ExportOperator):
         "adapter",
         "endpoint",
         "region",
+        "role_arn",
         "image",
         "step_resources",
         "after_jobs",
@@ -676,6 +677,7 @@ class ExportModelOperator(ExportOperator):
         adapter: str | None = None,
         endpoint: str | None = None,
         region: str | None = None,
+        role_arn: str | None = None,
         image: str | None = None,
         resources: Mapping[str, Any] | None = None,
         after_jobs: Sequence[str] | None = None,
@@ -715,6 +717,7 @@ class ExportModelOperator(ExportOperator):
                 saved no merged model; `keep` for the adapter alone; by default `merge`.
             endpoint: URL of an object store other than AWS, Google or Azure.
             region: region of an S3 bucket.
+            role_arn: ARN of the AWS role to assume.
             image: image with Python, huggingface_hub and opendal; by default the Trainer's own model initializer.
             resources: resources of the step's pod, such as `{"memory": "4Gi"}`.
             after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
@@ -772,6 +775,7 @@ class ExportModelOperator(ExportOperator):
                 "adapter": adapter,
                 "endpoint": endpoint,
                 "region": region,
+                "role_arn": role_arn,
                 "image": image,
                 "resources": resources,
                 "after_jobs": after_jobs,

@@ -24,6 +24,7 @@ def export_model(
     adapter: str = "merge",
     endpoint: str = "",
     region: str = "",
+    role_arn: str = "",
     image: str = "",
     resources: Dict[str, Any] = {},
     after_jobs: List[str] = [],
@@ -83,6 +84,7 @@ def export_model(
             saved no merged model; `keep` for the adapter alone; by default `merge`.
         endpoint: URL of an object store other than AWS, Google or Azure.
         region: Region of an S3 bucket.
+        role_arn: ARN of the AWS role to assume.
         image: Image with Python, huggingface_hub and opendal; by default the Trainer's own model initializer.
         resources: Resources of the step's pod, such as `{"memory": "4Gi"}`.
         after_jobs: Names of TrainJobs, one of which must have trained the model; by default any one of the same
