@@ -295,3 +295,42 @@ def test_a_refused_upload_is_an_access_problem(workspace: Path, run_export: RunE
     assert failed.returncode == 1
     assert "access denied (AccessDenied: no s3:PutObject)" in failed.stderr
     assert "check ACCESS_KEY_ID" in failed.stderr
+
+
+def test_the_requester_pays_and_objects_are_encrypted(workspace: Path, run_export: RunExport) -> None:
+    make_epoch(workspace / "output", 1, size=17 << 20)
+    seen: list[tuple[str, str, dict[str, str]]] = []
+
+    class Handler(S3Server.handler):
+        def check_access(self, key: str):
+            seen.append((self.command, self.path, {name.lower(): value for name, value in self.headers.items()}))
+            return super().check_access(key)
+
+    settings = {
+        "AWS_REQUEST_PAYER": "true",
+        "AWS_SERVER_SIDE_ENCRYPTION": "aws:kms",
+        "AWS_SSE_KMS_KEY_ID": "alias/models",
+    }
+    with type("Store", (S3Server,), {"handler": Handler})() as store:
+        read_receipt(run_export(*export_arguments(store), **store.environment, **settings))
+    unpaid = [(method, path) for method, path, headers in seen if headers.get("x-amz-request-payer") != "requester"]
+    assert not unpaid
+    created = [
+        headers
+        for method, path, headers in seen
+        if (method == "PUT" and "partNumber" not in path) or (method == "POST" and path.endswith("?uploads"))
+    ]
+    assert len(created) >= 9
+    for headers in created:
+        assert headers["x-amz-server-side-encryption"] == "aws:kms"
+        assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "alias/models"
+
+
+@pytest.mark.parametrize(("headers", "region"), [({"x-amz-bucket-region": "eu-west-1"}, "eu-west-1"), ({}, "that of")])
+def test_a_bucket_of_another_region_is_reported(run_export: RunExport, headers: dict[str, str], region: str) -> None:
+    refused = b"<Error><Code>AuthorizationHeaderMalformed</Code><Message>expecting 'eu-west-1'</Message></Error>"
+    handler = type("Elsewhere", (S3Server.handler,), {"check_access": lambda *_: (400, refused, headers)})
+    with type("Store", (S3Server,), {"handler": handler})() as store:
+        failed = run_export(*export_arguments(store), "--region", "us-west-2", **store.environment)
+    assert "the bucket is not in the region us-west-2" in failed.stderr
+    assert f"set `region` of the step to {region}" in failed.stderr

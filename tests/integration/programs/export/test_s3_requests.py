@@ -135,23 +135,18 @@ def test_the_metadata_of_an_instance_has_credentials(issuer: LoopbackServer) -> 
     assert find_credentials({}, environment) is None
 
 
-def test_the_address_of_a_bucket() -> None:
-    keys = AwsCredentials("a", "b")
-    urls = [
-        S3Requests("models", options, keys)._bucket_url
-        for options in (
-            {"region": "eu-west-1"},
-            {"region": "cn-north-1"},
-            {"endpoint": "https://minio:9000/"},
-            {"endpoint": "minio"},
-        )
-    ]
-    assert urls == [
-        "https://s3.eu-west-1.amazonaws.com/models",
-        "https://s3.cn-north-1.amazonaws.com.cn/models",
-        "https://minio:9000/models",
-        "https://minio/models",
-    ]
+@pytest.mark.parametrize(
+    ("options", "url"),
+    [
+        ({"region": "eu-west-1"}, "https://s3.eu-west-1.amazonaws.com/models"),
+        ({"region": "cn-north-1"}, "https://s3.cn-north-1.amazonaws.com.cn/models"),
+        ({"endpoint": "http://minio:9000/"}, "http://minio:9000/models"),
+        ({"endpoint": "minio"}, "https://minio/models"),
+        ({"endpoint": "https://minio", "enable_virtual_host_style": "true"}, "https://models.minio"),
+    ],
+)
+def test_the_address_of_a_bucket(options: dict[str, str], url: str) -> None:
+    assert S3Requests("models", options, AwsCredentials("a", "b"))._bucket_url == url
 
 
 def test_a_refusal_has_its_reason() -> None:

@@ -49,8 +49,10 @@ class S3Requests:
         self._region, self._credentials = options.get("region", "us-east-1"), credentials
         domain = "amazonaws.com.cn" if self._region.startswith("cn-") else "amazonaws.com"
         endpoint = options.get("endpoint") or f"https://s3.{self._region}.{domain}"
-        endpoint = endpoint if "://" in endpoint else f"https://{endpoint}"
-        self._bucket_url = f"{endpoint.rstrip('/')}/{bucket}"
+        scheme, _, server = endpoint.rstrip("/").rpartition("://")
+        is_virtual = "enable_virtual_host_style" in options
+        self._bucket_url = f"{scheme or 'https'}://{f'{bucket}.{server}' if is_virtual else f'{server}/{bucket}'}"
+        self._headers = {"x-amz-request-payer": "requester"} if "enable_request_payer" in options else {}
 
     def send(self, method: str, key: str, query: Mapping[str, str]) -> str:
         """Send a request without a body, and return the body of the response.
@@ -63,9 +65,9 @@ class S3Requests:
         Raises:
             OSError: the store refuses the request (HTTPError) or can't be reached.
         """
-        path = f"/{quote(key, safe='/~')}" if key else ""
+        path = f"/{quote(key, safe='/~')}"
         url = f"{self._bucket_url}{path}?{_encode(query)}"
-        headers = sign(method, url, {}, self._credentials, self._region)
+        headers = sign(method, url, self._headers, self._credentials, self._region)
         return _send(method, url, headers)
 
 

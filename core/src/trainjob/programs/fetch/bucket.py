@@ -27,6 +27,11 @@ _AWS_IDENTITIES = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
 )
+# A response to a HEAD has no code; the SDKs, too, take 400 for a wrong region.
+_OTHER_REGION = re.compile(
+    "AuthorizationHeaderMalformed|PermanentRedirect|status: 301|HeadObject.*status: 400", re.DOTALL
+)
+_BUCKET_REGION = re.compile(r'"x-amz-bucket-region": "([\w-]+)"')
 _NO_CREDENTIALS = "signing http request"  # in the message of opendal
 _MAX_MESSAGE_LENGTH = 300  # characters of the library's own message
 
@@ -87,6 +92,10 @@ class Bucket:
         if _NO_CREDENTIALS in str(failure):
             hint = f"check {credentials}, and that pods can reach the service that issues the tokens"
             return f"no valid credentials ({message})", hint
+        if self.scheme == "s3" and _OTHER_REGION.search(str(failure)):
+            found = _BUCKET_REGION.search(str(failure))
+            region = found[1] if found else "that of the bucket"
+            return f"the bucket is not in the region {self.options['region']}", f"set `region` of the step to {region}"
         if kind == "NotFound" or "NoSuchBucket" in str(failure):
             return "no such bucket", "create the bucket, or correct the address or the endpoint"
         return None

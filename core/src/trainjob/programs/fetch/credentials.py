@@ -13,6 +13,15 @@ __all__ = ["CREDENTIALS_HELP", "azure_options", "check_secrets", "google_options
 CREDENTIALS_HELP = "name of a Secret, and the variables of which the pod must have at least one"
 """Help of the option `--secret` of fetch and export."""
 GOOGLE = "GOOGLE_CREDENTIALS"
+# Variables of the Rust crate object_store, which Polars, Delta Lake and others read, and opendal's options.
+_S3_SWITCHES = {
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "enable_virtual_host_style",
+    "AWS_REQUEST_PAYER": "enable_request_payer",
+}
+_S3_SETTINGS = {
+    "AWS_SERVER_SIDE_ENCRYPTION": "server_side_encryption",
+    "AWS_SSE_KMS_KEY_ID": "server_side_encryption_aws_kms_key_id",
+}
 _CONNECTION = "AZURE_STORAGE_CONNECTION_STRING"
 
 
@@ -60,6 +69,12 @@ def s3_options(environment: Mapping[str, str], endpoint: str, region: str) -> di
         "secret_access_key": environment.get("SECRET_ACCESS_KEY", ""),
         "session_token": environment.get("SESSION_TOKEN", ""),
         "role_arn": environment.get("ROLE_ARN", ""),
+        **{option: environment.get(name, "") for name, option in _S3_SETTINGS.items()},
+        **{
+            option: "true"
+            for name, option in _S3_SWITCHES.items()
+            if environment.get(name, "").lower() in ("1", "true", "requester")
+        },
     }
     return {name: value for name, value in options.items() if value}
 
