@@ -43,11 +43,7 @@ def with_faults(handler: type[Any], name: str, faults: list[Fault]) -> type[Any]
         is_file = self.path.partition("?")[0].endswith(name)
         fault = faults.pop(0) if is_file and faults else None
         if fault and fault.status:
-            self.send_response(fault.status)
-            self.send_header("Content-Length", "0")
-            if fault.retry_after:
-                self.send_header("Retry-After", fault.retry_after)
-            self.end_headers()
+            _refuse(self, fault)
             return
         if fault:
             self.wfile = _BreakingWriter(self.wfile, self.connection, fault)
@@ -83,11 +79,7 @@ def with_upload_faults(handler: type[Any], path: re.Pattern[str], faults: list[F
             length = int(self.headers.get("Content-Length") or 0)
             self.rfile.read(length if fault.status else min(length, fault.sent))
             if fault.status:
-                self.send_response(fault.status)
-                self.send_header("Content-Length", "0")
-                if fault.retry_after:
-                    self.send_header("Retry-After", fault.retry_after)
-                self.end_headers()
+                _refuse(self, fault)
                 return
             if fault.is_reset:
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
@@ -97,6 +89,14 @@ def with_upload_faults(handler: type[Any], path: re.Pattern[str], faults: list[F
 
     names = [name for name in ("do_PUT", "do_POST") if hasattr(handler, name)]
     return type("FaultyHandler", (handler,), {name: wrap(name) for name in names})
+
+
+def _refuse(handler: Any, fault: Fault) -> None:
+    handler.send_response(fault.status)
+    handler.send_header("Content-Length", "0")
+    if fault.retry_after:
+        handler.send_header("Retry-After", fault.retry_after)
+    handler.end_headers()
 
 
 class _BreakingWriter:

@@ -1,15 +1,14 @@
 """Time, CPU time and memory of fetches from the Hub, compared with huggingface_hub and aria2c."""
 
-import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.support.markdown import table
+from tools.bench.child_process import measure_program
 from tools.bench.data_server import COMMIT, serve, write_repository
 from tools.bench.sizes import size
 
@@ -34,13 +33,6 @@ _CASES = [
     ("small", "plain"),
 ]
 _CLIENTS = {"trainjob": "trainjob", "snapshot": "`snapshot_download`", "aria2c": "aria2c"}
-_STARTER = """
-import json, resource, subprocess, sys, time
-start = time.monotonic()
-subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
-wall, usage = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-print(json.dumps({"wall": wall, "cpu": usage.ru_utime + usage.ru_stime, "memory": usage.ru_maxrss / 1024}))
-"""
 _MAX_MEMORY = 300  # MiB
 _GOALS = {"small": ("snapshot", 1.25)}  # the others are compared with the fastest client
 
@@ -105,13 +97,11 @@ def _run(client, server, repository):
         command, environment = _COMMANDS[client](server, repository, folder)
         certificates = {name: str(server.authority) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")}
         environment = {"PATH": os.environ["PATH"], "HOME": folder, **certificates, **environment}
-        # Started by a small process, because the memory of a new process is at first that of its parent.
-        starter = [sys.executable, "-c", _STARTER, *map(str, command)]
-        done = subprocess.run(starter, env=environment, capture_output=True, text=True, check=True)
+        found = measure_program(command, environment)
         missing = [path for path in server.paths[repository] if not (Path(folder) / "files" / path).is_file()]
         if missing:
             raise RuntimeError(f"{client} has not fetched {missing[0]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _kind(repository):

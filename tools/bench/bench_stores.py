@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.support.export_runs import make_run
 from tests.support.markdown import table
+from tools.bench.child_process import measure_program
 from tools.bench.peer_programs import find_program
 from tools.bench.sizes import size
 from tools.bench.upload_server import TOKEN
@@ -41,14 +42,6 @@ _CLIENTS = {
 }
 _GOALS = {"s3 fetch": ("s5cmd", 1.5), "s3": ("aws", 1.25)}
 _MAX_MEMORY = 300  # MiB
-_STARTER = """
-import json, resource, subprocess, sys, time
-start = time.monotonic()
-subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
-wall, usage = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-found = {"wall": wall, "cpu": usage.ru_utime + usage.ru_stime, "memory": usage.ru_maxrss / 1024}
-print(json.dumps({**found, "read": usage.ru_inblock * 512 / 1e9, "written": usage.ru_oublock * 512 / 1e9}))
-"""
 
 
 def measure():
@@ -119,16 +112,12 @@ def _run(root, name, client, address):
     environment = {"PATH": os.environ["PATH"], "HOME": str(root), "PYTHONPATH": str(_ROOT / "core/src"), **environment}
     target.mkdir(parents=True)
     try:
-        # Started by a small process, because the memory of a new process is at first that of its parent.
-        starter = [sys.executable, "-c", _STARTER, *map(str, command)]
-        done = subprocess.run(starter, env=environment, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{client} has failed: {done.stderr[-2000:]}")
+        found = measure_program(command, environment)
         if name in ("folder", "s3 fetch") and _size(target) < _FILES * _FILE_BYTES:
             raise RuntimeError(f"{client} has left out files")
     finally:
         shutil.rmtree(target)
-    return json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _size(folder):
