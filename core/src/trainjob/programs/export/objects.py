@@ -69,7 +69,8 @@ class ObjectTarget:
         try:
             upload.run()
         except Exception as failure:
-            upload.end_unfinished()
+            if upload.has_begun:
+                upload.end_unfinished()
             if isinstance(failure, TrainJobError):
                 raise
             raise self._to_error(failure) from failure  # opendal's errors have no common base of their own
@@ -86,12 +87,16 @@ class ObjectTarget:
 
 
 class _ObjectUpload:
-    """A running export to an object store."""
+    """A running export to an object store.
+
+    Attributes:
+        has_begun: whether an upload may have begun.
+    """
 
     def __init__(self, bucket: Bucket, prefix: str, content: ExportContent, progress: TransferProgress) -> None:
         self._bucket, self._prefix, self._content, self._progress = bucket, prefix, content, progress
         self._store = bucket.create_operator(f"/{prefix}")
-        self._bytes_at_once = _BYTES_AT_ONCE  # of one object
+        self.has_begun, self._bytes_at_once = False, _BYTES_AT_ONCE  # of one object
         self._names = {file.path for file in content.files}  # of all objects that are or may become the export's
 
     def run(self) -> None:
@@ -106,6 +111,7 @@ class _ObjectUpload:
             missing = [file for file in workers.map(self._find_missing, self._content.files) if file]
             if missing or earlier - names:
                 self._write_pending_manifest(self._names)
+                self.has_begun = True
                 self._store.delete(MANIFEST)
                 manifest = None
             self._report_existing(missing)
