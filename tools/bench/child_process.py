@@ -21,8 +21,8 @@ print(json.dumps({**found, "written": usage.ru_oublock * 512 / 1e9}))
 def measure_program(command: Sequence[Any], environment: Mapping[str, str]) -> dict[str, float]:
     """Run a program, and return what it has cost.
 
-    These are its `wall` and `cpu` time in seconds, `memory` in MiB and GB `written` to disks. A small process starts it,
-    because the memory of a new process is at first that of its parent.
+    These are its `wall` and `cpu` time in seconds, `memory` in MiB and GB `written` to disks. A small process starts
+    it, because the memory of a new process is at first that of its parent.
 
     Raises:
         RuntimeError: the program fails.
