@@ -15,7 +15,7 @@ from trainjob.status.nested_fields import get_mapping
 # The format of trainjob.programs is `fetch: 3/7 model.safetensors 12.3 MB (45 %)`, sometimes with more in the
 # parentheses, and `fetch: 1.2 GB of 4.0 GB (30 %), 98.0 MB/s, 0 min 28 s left`.
 _TRANSFERRED = re.compile(
-    r"(?P<program>fetch|export): .{1,4096} \((?P<percent>[0-9]{1,3}) %(?:, already there)?\)(?:, [^,()]{1,40}){0,2}"
+    r"(?:fetch|export): .{1,4096} \((?P<percent>[0-9]{1,3}) %(?:, already there)?\)(?:, [^,()]{1,40}){0,2}"
 )
 _NUMBER = re.compile(r"[-+]?[0-9.]{1,32}(?:[eE][-+]?[0-9]{1,4})?")
 _MAX_METRICS, _MAX_NAME_LENGTH = 128, 100

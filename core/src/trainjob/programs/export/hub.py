@@ -79,11 +79,11 @@ class HubTarget:
                     lambda file: self._upload(api, file, progress, opened), content.all_files, _UPLOADS_AT_ONCE
                 )
             operations = [*additions, *deletions]
-            answered = False
+            is_repeated = False
 
             def commit() -> str:
-                nonlocal answered
-                is_first, answered = not answered, True
+                nonlocal is_repeated
+                is_first, is_repeated = not is_repeated, True
                 if not is_first and self._read_manifest(api) == content.manifest.file.content:  # the answer was lost
                     return str(api.repo_info(self.repo, revision=self.revision).sha)
                 return str(api.create_commit(self.repo, operations, commit_message=message, revision=self.revision).oid)
