@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.integration.programs.export.export_program import RunExport, StartExport
+from tests.integration.programs.export.export_program import RunExport, StartExport, read_receipt
 from tests.integration.programs.export.hub_uploads import Uploads, upload_hub
 from tests.support.azure_server import AzureServer
 from tests.support.export_runs import make_epoch, read_tree
@@ -40,13 +37,6 @@ S3_REQUESTS = {
     "end of an upload": r"POST .*\?uploadId",
     "small object": "PUT .*config.json",
 }
-Receipt = dict[str, Any]
-
-
-def read_receipt(done: subprocess.CompletedProcess[str]) -> Receipt:
-    assert done.returncode == 0, done.stderr
-    found: Receipt = json.loads(done.stdout.splitlines()[-1].removeprefix("export: done "))
-    return found
 
 
 @pytest.fixture

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.programs.export.export_program import RunExport, StartExport
+from tests.integration.programs.export.export_program import RunExport, StartExport, read_receipt
 from tests.integration.programs.export.hub_uploads import Uploads, upload_hub
 from tests.support.export_runs import make_run, read_tree, write
 from trainjob_local.demo.hub import HubServer
@@ -30,12 +28,6 @@ def hub(tmp_path: Path, uploads: Uploads) -> Iterator[HubServer]:
     (tmp_path / "hub" / "models").mkdir(parents=True)
     with upload_hub(tmp_path / "hub", uploads) as server:
         yield server
-
-
-def read_receipt(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
-    assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1].removeprefix("export: done "))
-    return found
 
 
 @pytest.mark.parametrize(("folder", "path"), [("", "models/org/name"), ("/v1/final", "models/org/name/v1/final")])

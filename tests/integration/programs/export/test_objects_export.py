@@ -6,13 +6,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.programs.export.export_program import RunExport, StartExport
+from tests.integration.programs.export.export_program import RunExport, StartExport, read_receipt
 from tests.support.azure_server import AzureServer
 from tests.support.export_runs import make_epoch, make_run, read_tree
 from tests.support.gcs_server import GcsServer
@@ -30,12 +29,6 @@ def store(request: pytest.FixtureRequest) -> Iterator[ObjectServer]:
 
 def export_arguments(store: ObjectServer, prefix: str = DESTINATION) -> tuple[str, ...]:
     return f"{store.scheme}://{prefix}", "--endpoint", store.url
-
-
-def read_receipt(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
-    assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1].removeprefix("export: done "))
-    return found
 
 
 def test_an_export_to_a_store_has_the_same_files_as_one_to_a_folder(

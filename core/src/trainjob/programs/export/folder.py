@@ -249,21 +249,25 @@ class _Copies:
 
     def make_space(self, files: Sequence[ExportFile]) -> None:
         """Remove incomplete copies; raise an OSError if the missing files have no space."""
-        missing, can_clone = 0, False
+        missing = 0
         for file in files:
-            if file.source is None:
-                continue
-            with file.source.open() as source:
-                if self._find(file, source):
-                    continue
-                missing += get_state(source)[0]
-                with self._create(file.path) as target:
-                    can_clone = _clone(source, target)
-            self.folder.unlink(file.path)
+            if file.source:
+                with file.source.open() as source:
+                    if not self._find(file, source):
+                        self.folder.unlink(file.path)
+                        missing += get_state(source)[0]
         free = self.folder.get_free_bytes()
-        if free is not None and missing > free and not can_clone:
+        if free is not None and missing > free and not any(map(self._can_clone, files)):
             needed = f"the export needs {format_size(missing)}, and {format_size(free)} are left"
             raise OSError(errno.ENOSPC, needed)
+
+    def _can_clone(self, file: ExportFile) -> bool:
+        if file.source is None or self.folder.size(file.path) is not None:
+            return False
+        with file.source.open() as source, self._create(file.path) as target:
+            can_clone = _clone(source, target)
+        self.folder.unlink(file.path)
+        return can_clone
 
     def _find(self, file: ExportFile, source: BinaryIO) -> HashedFile | None:
         """Return a file whose recorded copy is complete; None for another."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO, TypeVar
@@ -15,6 +15,7 @@ from trainjob.programs.export.layout import ExportFile
 from trainjob.programs.fetch.progress import TransferProgress
 
 __all__ = [
+    "FILES_AT_ONCE",
     "FileState",
     "HashedFile",
     "get_state",
@@ -26,7 +27,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_FILES_AT_ONCE = 4
+FILES_AT_ONCE = 4
+"""Number of files that are read, copied or sent at the same time."""
 _BLOCK = 1 << 20  # bytes; larger ones do not stay in the processor's caches between reading, hashing and writing
 FileState = tuple[int, int, int]
 """Size in bytes, time of the last change in ns since 1970, and inode of a file."""
@@ -139,7 +141,7 @@ def get_state(opened: BinaryIO) -> FileState:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-def map_files(function: Callable[[Any], T], files: Sequence[Any], at_once: int = _FILES_AT_ONCE) -> tuple[T, ...]:
+def map_files(function: Callable[[Any], T], files: Iterable[Any], at_once: int = FILES_AT_ONCE) -> tuple[T, ...]:
     """Return the results of a function for files, several at once; an error ends it."""
     with ThreadPoolExecutor(at_once) as threads:
         return tuple(threads.map(function, files))

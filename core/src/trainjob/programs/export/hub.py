@@ -79,16 +79,15 @@ class HubTarget:
                     lambda file: self._upload(api, file, progress, opened), content.all_files, _UPLOADS_AT_ONCE
                 )
             operations = [*additions, *deletions]
-            is_repeated = False
 
             def commit() -> str:
-                nonlocal is_repeated
-                is_first, is_repeated = not is_repeated, True
-                if not is_first and self._read_manifest(api) == content.manifest.file.content:  # the answer was lost
-                    return str(api.repo_info(self.repo, revision=self.revision).sha)
                 return str(api.create_commit(self.repo, operations, commit_message=message, revision=self.revision).oid)
 
-            return with_retries(commit)
+            def find_commit() -> str | None:
+                is_there = self._read_manifest(api) == content.manifest.file.content
+                return str(api.repo_info(self.repo, revision=self.revision).sha) if is_there else None
+
+            return with_retries(commit, find_commit)
 
     def _make_repo(self, api: Any) -> None:
         from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError

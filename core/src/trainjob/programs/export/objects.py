@@ -21,11 +21,10 @@ import json
 import math
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from trainjob.errors import ExportError, TrainJobError
-from trainjob.programs.export.hashed_file import HashedFile, hash_files
+from trainjob.programs.export.hashed_file import FILES_AT_ONCE, HashedFile, hash_files, map_files
 from trainjob.programs.export.layout import MANIFEST, PENDING_MANIFEST, ExportFile
 from trainjob.programs.export.manifest_file import FORMAT, BuildContent, ExportContent, parse_manifest_files
 from trainjob.programs.export.s3_requests import S3Requests, find_credentials
@@ -37,7 +36,6 @@ from trainjob.programs.fetch.retries import with_retries
 
 __all__ = ["ObjectTarget"]
 
-_WORKERS = 4
 _PART = 8 << 20  # bytes
 _BYTES_AT_ONCE = 64 << 20  # in parts of all objects; the process has about 170 MiB more
 _MAX_PARTS = 9_000  # S3 and Google Cloud Storage allow 10 000 in one object
@@ -107,20 +105,17 @@ class _ObjectUpload:
         self._names |= earlier
         if pending is not None:
             self.end_unfinished()
-        with ThreadPoolExecutor(_WORKERS) as workers:
-            missing = [file for file in workers.map(self._find_missing, self._content.files) if file]
-            if missing or earlier - names:
-                self._write_pending_manifest(self._names)
-                self.has_begun = True
-                self._store.delete(MANIFEST)
-                manifest = None
-            self._report_existing(missing)
-            self._bytes_at_once = _BYTES_AT_ONCE // max(1, min(_WORKERS, len(missing)))
-            with self._progress.report_periodically():
-                for _ in workers.map(self._upload, missing):
-                    pass
-            for _ in workers.map(self._store.delete, earlier - names):
-                pass
+        missing = [file for file in map_files(self._find_missing, self._content.files) if file]
+        if missing or earlier - names:
+            self._write_pending_manifest(self._names)
+            self.has_begun = True
+            self._store.delete(MANIFEST)
+            manifest = None
+        self._report_existing(missing)
+        self._bytes_at_once = _BYTES_AT_ONCE // max(1, min(FILES_AT_ONCE, len(missing)))
+        with self._progress.report_periodically():
+            map_files(self._upload, missing)
+        map_files(self._store.delete, earlier - names)
         if any(file.size > _PART for file in missing):
             self.end_unfinished(reports_failure=False)  # the response to the begin of an upload may have been lost
         self._finish(manifest)
@@ -166,15 +161,12 @@ class _ObjectUpload:
 
     def _upload(self, file: HashedFile) -> None:
         """Write an object; repeat it after failures that opendal does not repeat itself."""
-        is_repeated = False
 
-        def put() -> None:
-            nonlocal is_repeated
-            is_first, is_repeated = not is_repeated, True
-            if is_first or self._find_missing(file):  # otherwise only the response was lost
-                self._put(file)
+        def put() -> bool:
+            self._put(file)
+            return True
 
-        with_retries(put)
+        with_retries(put, lambda: None if self._find_missing(file) else True)
         self._progress.report_file(file.path, file.size)
 
     def _put(self, file: HashedFile) -> None:

@@ -47,8 +47,7 @@ class S3Requests:
 
     def __init__(self, bucket: str, options: Mapping[str, str], credentials: AwsCredentials) -> None:
         self._region, self._credentials = options.get("region", "us-east-1"), credentials
-        domain = "amazonaws.com.cn" if self._region.startswith("cn-") else "amazonaws.com"
-        endpoint = options.get("endpoint") or f"https://s3.{self._region}.{domain}"
+        endpoint = options.get("endpoint") or _get_endpoint("s3", self._region)
         scheme, _, server = endpoint.rstrip("/").rpartition("://")
         is_virtual = "enable_virtual_host_style" in options
         self._bucket_url = f"{scheme or 'https'}://{f'{bucket}.{server}' if is_virtual else f'{server}/{bucket}'}"
@@ -172,16 +171,21 @@ def _call_sts(
 ) -> AwsCredentials:
     """Return the credentials that AWS STS (API of 2011-06-15) issues for a role."""
     region = environment.get("AWS_REGION") or options.get("region", "us-east-1")
-    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     session = environment.get("AWS_ROLE_SESSION_NAME") or "trainjob"
     fields = {**query, "Action": action, "RoleSessionName": session, "Version": "2011-06-15"}
-    endpoint = environment.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.{domain}"
+    endpoint = environment.get("AWS_ENDPOINT_URL_STS") or _get_endpoint("sts", region)
     url = f"{endpoint}/?{_encode(fields)}"
     headers = {"Accept": "application/json"}
     if credentials:
         headers = sign("GET", url, headers, credentials, region, service="sts")
     found = json.loads(_send("GET", url, headers))[f"{action}Response"][f"{action}Result"]["Credentials"]
     return AwsCredentials(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
+
+
+def _get_endpoint(service: str, region: str) -> str:
+    """Return AWS's address of a service in a region."""
+    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"https://{service}.{region}.{domain}"
 
 
 def _encode(query: Mapping[str, str]) -> str:

@@ -116,11 +116,20 @@ class Retries:
             raise failure
 
 
-def with_retries(request: Callable[[], T]) -> T:
-    """Return the result of a request; repeat it after failures that may pass."""
-    retries = Retries(is_first_contact=True)
+def with_retries(request: Callable[[], T], find_result: Callable[[], T | None] | None = None) -> T:
+    """Return the result of a request; repeat it after failures that may pass.
+
+    Args:
+        request: the request.
+        find_result: function that is called before a repetition. It returns the result if only the response to the
+            earlier request was lost, else None.
+    """
+    retries, is_repetition = Retries(is_first_contact=True), False
     while True:
         try:
+            if is_repetition and find_result and (found := find_result()) is not None:
+                return found
+            is_repetition = True
             return request()
         except Exception as failure:  # noqa: BLE001 - `wait` raises those that a repetition does not help
             # huggingface_hub reports a failed upload as a RuntimeError, and the reason as its cause.
