@@ -2,7 +2,7 @@
 
 They print tables. With --write, they also write docs/evidence/benchmarks.md.
 
-Each part compares values of one run. Parts that are not named keep their last stored values.
+Each part compares values of one run. Parts that are not named keep the values in tools/bench/results.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tools.bench import (
     bench_waiting,
     bench_yaml,
 )
-from tools.evidence.measurement import UNRECORDED, describe_measurement
+from tools.evidence.measurement import describe_measurement
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PAGE, _RESULTS = _ROOT / "docs" / "evidence" / "benchmarks.md", _ROOT / ".cache" / "bench"
+_PAGE, _RESULTS = _ROOT / "docs" / "evidence" / "benchmarks.md", _ROOT / "tools" / "bench" / "results"
 _PARTS = {
     "waiting": bench_waiting,
     "start": bench_start,
@@ -62,11 +62,10 @@ def _measure_parts(names, folder):
         if name in names:
             found = part.measure()
             print(name, json.dumps(found), file=sys.stderr, flush=True)
-            kept.write_text(json.dumps({"measured": describe_measurement(f"make bench: {name}"), "values": found}))
+            stored = {"measured": describe_measurement(f"make bench: {name}"), "values": found}
+            kept.write_text(json.dumps(stored, indent=1) + "\n")
         if kept.exists():
             stored = json.loads(kept.read_text())
-            if not isinstance(stored, dict) or stored.keys() != {"measured", "values"}:  # of an earlier version
-                stored = {"measured": f"{UNRECORDED}, date not recorded", "values": stored}
             yield part, stored["values"], stored["measured"]
 
 

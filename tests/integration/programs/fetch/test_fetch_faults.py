@@ -210,10 +210,10 @@ def test_a_refused_thread_ends_the_other_threads(tmp_path, model, monkeypatch):
     start, workers, before = threading.Thread.start, itertools.count(), threading.enumerate()
     write, written, has_failed = PartFile.write, [], threading.Event()
 
-    def write_after_the_failure(part, number, block):
+    def write_after_the_failure(part, offset, content):
         assert has_failed.wait(60)
-        written.append(number)
-        write(part, number, block)
+        written.append(offset)
+        write(part, offset, content)
 
     def refuse_the_third_worker(thread):
         if thread._target.__name__ == "_work" and next(workers) == 2:

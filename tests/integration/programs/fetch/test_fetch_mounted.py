@@ -115,14 +115,14 @@ def test_a_killed_copy_is_continued(fetch, claim, dataset):
         "import os, signal\n"
         "from trainjob.programs.fetch import main\n"
         "from trainjob.programs.fetch.part_file import PartFile\n"
-        "write, blocks = PartFile.write, []\n"
-        "def write_some(part, number, block):\n"
-        "    write(part, number, block)\n"
+        "complete, blocks = PartFile.complete, []\n"
+        "def complete_some(part, number):\n"
+        "    complete(part, number)\n"
         "    blocks.append(number)\n"
         "    if len(blocks) == 4:\n"
         "        part.sync()\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "PartFile.write = write_some\n"
+        "PartFile.complete = complete_some\n"
         "main()\n"
     )
     arguments = ("--kind", "dataset", "--folder", str(dataset), "--source", str(claim))

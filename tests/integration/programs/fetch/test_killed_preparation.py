@@ -36,7 +36,7 @@ class OneFile:
         return file
 
     def create_readers(self, revision):
-        return lambda arrived, *, is_sequential: self
+        return lambda *, is_sequential: self
 
     def read_into(self, file, offset, buffer):
         buffer[:] = self.content[offset : offset + len(buffer)]

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, TypeVar
 from trainjob.errors import ExportError
 from trainjob.programs.export.finite_check import FiniteCheck
 from trainjob.programs.export.layout import ExportFile
+from trainjob.programs.fetch.folder import PIECE_BYTES
 from trainjob.programs.fetch.progress import TransferProgress
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
 T = TypeVar("T")
 FILES_AT_ONCE = 4
 """Number of files that are read, copied or sent at the same time."""
-_BLOCK = 1 << 20  # bytes; larger ones do not stay in the processor's caches between reading, hashing and writing
 FileState = tuple[int, int, int]
 """Size in bytes, time of the last change in ns since 1970, and inode of a file."""
 
@@ -130,7 +130,7 @@ def hash_opened(
 
 def read_blocks(opened: BinaryIO) -> Iterator[memoryview]:
     """Yield the bytes of an open file; each block is valid until the next one."""
-    buffer = memoryview(bytearray(_BLOCK))
+    buffer = memoryview(bytearray(PIECE_BYTES))
     while count := opened.readinto(buffer):  # type: ignore[attr-defined]
         yield buffer[:count]
 

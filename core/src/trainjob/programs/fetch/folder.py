@@ -19,8 +19,14 @@ from typing import BinaryIO
 
 from trainjob.errors import FetchError
 
-__all__ = ["Folder", "sync_file", "sync_path"]
+__all__ = ["PIECE_BYTES", "Folder", "sync_file", "sync_path"]
 
+PIECE_BYTES = 64 << 10
+"""Bytes that are read and written at once.
+
+Larger pieces leave the processor's cache before they are written, and get larger pages of the page cache, which are new
+to a virtual machine. With 1 to 4 MiB, exports and fetches took 2 to 3 times the CPU time (ext4, Linux 6.18, AMD EPYC).
+"""
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # O_NONBLOCK, because opening a named pipe would wait for the other end.
 _FILE_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

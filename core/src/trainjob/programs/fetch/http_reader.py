@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from trainjob.errors import FetchError
 from trainjob.programs.fetch.connections import create_tls_context
+from trainjob.programs.fetch.folder import PIECE_BYTES
 from trainjob.programs.fetch.listing import StoreFile
 from trainjob.programs.fetch.retries import StatusError, parse_retry_after
 from trainjob.version import VERSION
@@ -30,7 +31,6 @@ _MAX_REDIRECTS = 8
 _REDIRECTS = (301, 302, 303, 307, 308)
 _ERROR_BYTES = 4096  # of a body that may name the reason
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
-_READ_BYTES = 128 << 10  # at once: as much is lost of a connection that breaks
 
 
 @dataclass(frozen=True)
@@ -91,19 +91,16 @@ class HttpReader:
 
     Args:
         locations: the locations of the files.
-        arrived: function that takes the number of bytes of each read.
         is_sequential: whether the parts are read in their order, so that the server need not support ranges.
     """
 
-    def __init__(self, locations: Locations, arrived: Callable[[int], None], *, is_sequential: bool) -> None:
-        self._locations, self._arrived, self._is_sequential = locations, arrived, is_sequential
+    def __init__(self, locations: Locations, *, is_sequential: bool) -> None:
+        self._locations, self._is_sequential = locations, is_sequential
         self._connections = _Connections()
-        self._rest: tuple[str, int, HTTPResponse] | None = None  # file, position and response without a range
+        self._rest: tuple[str, int, HTTPResponse] | None = None  # file, position and response of the last read
 
     def read_into(self, file: StoreFile, offset: int, buffer: memoryview) -> int:
-        """Fill the buffer with the bytes of a file from an offset on, and return their number.
-
-        It is less than the size of the buffer if the connection ended early, and at least 1.
+        """Fill the begin of the buffer from an offset on, and return the number of bytes.
 
         Raises:
             StatusError: the server refuses.
@@ -111,23 +108,10 @@ class HttpReader:
             RangesIgnored: the server ignores ranges, and the reader is not sequential.
             OSError, HTTPException: the connection failed before the first byte.
         """
-        response = self._continue(file, offset) or self._open(file, offset, offset + len(buffer))
-        filled = 0
-        try:
-            while filled < len(buffer):
-                count = response.readinto(buffer[filled : filled + _READ_BYTES])
-                if not count:
-                    raise ConnectionError(f"the connection ended after {offset + filled} bytes of {file.key}")
-                filled += count
-                self._arrived(count)
-        except (OSError, HTTPException):
-            self._connections.close()
-            if not filled:
-                raise
-            return filled
-        if not response.isclosed():
-            self._rest = (file.key, offset + filled, response)
-        return filled
+        if response := self._continue(file, offset):
+            with suppress(OSError, HTTPException):  # the rest is then requested once more
+                return self._read(response, file, offset, buffer)
+        return self._read(self._open(file, offset, offset + len(buffer)), file, offset, buffer)
 
     def close(self) -> None:
         """Close the connections."""
@@ -137,8 +121,20 @@ class HttpReader:
         """End a read of another thread."""
         self._connections.abort()
 
+    def _read(self, response: HTTPResponse, file: StoreFile, offset: int, buffer: memoryview) -> int:
+        try:
+            count = response.readinto(buffer[:PIECE_BYTES])
+            if not count:
+                raise ConnectionError(f"the connection ended after {offset} bytes of {file.key}")
+        except (OSError, HTTPException):
+            self._connections.close()
+            raise
+        if not response.isclosed():
+            self._rest = (file.key, offset + count, response)
+        return count
+
     def _continue(self, file: StoreFile, offset: int) -> HTTPResponse | None:
-        """Return the open response of a server that ignores ranges, if it is at the offset."""
+        """Return the response of the last read, if it is at the offset."""
         if self._rest and self._rest[:2] == (file.key, offset):
             response, self._rest = self._rest[2], None
             return response
@@ -190,7 +186,7 @@ class HttpReader:
     def _skip(self, response: HTTPResponse, count: int, file: StoreFile) -> None:
         """Read over the first bytes, because the server ignores ranges."""
         while count:
-            skipped = len(response.read(min(count, _READ_BYTES)))
+            skipped = len(response.read(min(count, PIECE_BYTES)))
             if not skipped:
                 self._connections.close()
                 raise ConnectionError(f"the connection ended before the requested bytes of {file.key}")

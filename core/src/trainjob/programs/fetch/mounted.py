@@ -10,13 +10,13 @@ import functools
 import io
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from trainjob.errors import FetchError
-from trainjob.programs.fetch.folder import Folder
+from trainjob.programs.fetch.folder import PIECE_BYTES, Folder
 from trainjob.programs.fetch.listing import Listing, StoreFile, compute_digests
 from trainjob.programs.fetch.names import join_names
 from trainjob.programs.fetch.record import RECORD_FOLDER
@@ -140,13 +140,13 @@ class MountedSource:
 class _FileReader:
     """A reader of parts of mounted files; it keeps the last file open."""
 
-    def __init__(self, source: MountedSource, arrived: Callable[[int], None], *, is_sequential: bool) -> None:  # noqa: ARG002
-        self._source, self._arrived = source, arrived
+    def __init__(self, source: MountedSource, *, is_sequential: bool) -> None:  # noqa: ARG002
+        self._source = source
         self._key = ""
         self._file: BinaryIO = io.BytesIO()
 
     def read_into(self, file: StoreFile, offset: int, buffer: memoryview) -> int:
-        """Fill the buffer with the bytes of a file from an offset on, and return their number.
+        """Fill the begin of the buffer from an offset on, and return the number of bytes.
 
         Raises:
             FetchError: the file has changed.
@@ -155,10 +155,9 @@ class _FileReader:
         if file.key != self._key:
             self.close()
             self._key, self._file = file.key, self._source.open(file)
-        count = os.preadv(self._file.fileno(), [buffer], offset)
+        count = os.preadv(self._file.fileno(), [buffer[:PIECE_BYTES]], offset)
         if not count or _mark(os.fstat(self._file.fileno())) != file.mark:
             raise FetchError(f"{file.key} of {self._source} changed while it was fetched", hint="repeat the step")
-        self._arrived(count)
         return count
 
     def close(self) -> None:

@@ -155,7 +155,6 @@ class _OperatorReader:
     Args:
         store: opendal's operator.
         get_options: function that returns the options of a read of a file.
-        arrived: function that takes the number of bytes of each read.
         is_sequential: not used, because all stores support ranges.
     """
 
@@ -163,11 +162,10 @@ class _OperatorReader:
         self,
         store: Any,
         get_options: Callable[[StoreFile], Mapping[str, str]],
-        arrived: Callable[[int], None],
         *,
         is_sequential: bool,  # noqa: ARG002
     ) -> None:
-        self._store, self._get_options, self._arrived = store, get_options, arrived
+        self._store, self._get_options = store, get_options
 
     def read_into(self, file: StoreFile, offset: int, buffer: memoryview) -> int:
         """Fill the buffer with the bytes of an object from an offset on, and return their number.
@@ -178,7 +176,6 @@ class _OperatorReader:
         if not content:
             raise ConnectionError(f"the store sent no bytes of {file.key}")
         buffer[: len(content)] = content
-        self._arrived(len(content))
         return len(content)
 
     def close(self) -> None:

@@ -49,6 +49,8 @@ class PartFile:
         self._folder = folder
         self.name, self._map_name = (f"{PART_FOLDER}/{name}" for name in get_part_names(file))
         self._lock, self._sync_lock = threading.Lock(), threading.Lock()
+        # A file system lets one thread write to a file at a time; without this lock, the others would spin in the kernel.
+        self._write_lock = threading.Lock()
         self._data = self._map = -1
         self._on_disk = b""
         self._written: list[int] = []
@@ -101,15 +103,19 @@ class PartFile:
                 raise OSError(errno.EIO, f"the incomplete file {self.name} has become shorter")
             done += count
 
-    def write(self, number: int, block: memoryview) -> None:
-        """Write a block to its place.
+    def write(self, offset: int, content: memoryview) -> None:
+        """Write bytes to their place.
 
         Raises:
             OSError: the volume is full, or cannot be written.
         """
         done = 0
-        while done < len(block):
-            done += os.pwrite(self._data, block[done:], self.offset(number) + done)
+        while done < len(content):
+            with self._write_lock:
+                done += os.pwrite(self._data, content[done:], offset + done)
+
+    def complete(self, number: int) -> None:
+        """Let the next [sync][] set a block in the map, because all its bytes are written."""
         with self._lock:
             self._written.append(number)
 

@@ -35,7 +35,10 @@ class BlockReader(Protocol):
     """A reader of parts of files, for one thread."""
 
     def read_into(self, file: StoreFile, offset: int, buffer: memoryview) -> int:
-        """Fill the buffer from an offset on; return the number of bytes, at least 1."""
+        """Fill the begin of the buffer from an offset on; return the number of bytes, at least 1.
+
+        The bytes for the rest of the buffer are read next.
+        """
 
     def close(self) -> None:
         """Close the connections."""
@@ -47,11 +50,10 @@ class BlockReader(Protocol):
 class ReaderFactory(Protocol):
     """A function that returns a reader of a store."""
 
-    def __call__(self, arrived: Callable[[int], None], *, is_sequential: bool) -> BlockReader:
-        """Return a reader that reports the number of bytes of each read to `arrived`.
+    def __call__(self, *, is_sequential: bool) -> BlockReader:
+        """Return a reader.
 
         Args:
-            arrived: function that takes the number of bytes.
             is_sequential: whether it is the only reader, and the blocks are read in their order.
         """
 
@@ -150,14 +152,13 @@ class _Transfer:
     def _work(self, finishers: ThreadPoolExecutor) -> None:
         """Read blocks until there is none left, or one fails."""
         try:
-            reader = self._create_reader(self._progress.add_bytes, is_sequential=self._connections == 1)
+            reader = self._create_reader(is_sequential=self._connections == 1)
             with contextlib.closing(reader):
                 self._readers.append(reader)
                 while block := self._take():
                     part, number, buffer = block
                     view = buffer[: part.size(number)]
-                    self._fetch(reader, part, number, view)
-                    if part.hash(number, view, self._release):
+                    if self._fetch(reader, part, number, view) and part.hash(number, view, self._release):
                         self._finishing.acquire()
                         finishers.submit(self._finish_part, part)
         except BaseException as failure:  # noqa: BLE001 - `run` raises it
@@ -190,22 +191,33 @@ class _Transfer:
     def _release(self, view: memoryview) -> None:
         self._buffers.put(memoryview(view.obj))
 
-    def _fetch(self, reader: BlockReader, part: PartFile, number: int, view: memoryview) -> None:
-        """Fill the view with a block, from the part file if it has it."""
+    def _fetch(self, reader: BlockReader, part: PartFile, number: int, view: memoryview) -> bool:
+        """Fill the view with a block, from the part file if it has it, and write what it has not.
+
+        Returns:
+            Whether the block is complete; False if the transfer has failed.
+        """
         if part.has_on_disk(number):
             part.read(number, view)
             self._progress.add_bytes(len(view), moved=False)
-            return
+            return True
         retries = Retries(self._stopped, lambda text: self._progress.report(f"{part.file.key}: {text}"))
         filled = 0
         while filled < len(view):
+            if self._stopped.is_set():
+                return False
+            position = part.offset(number) + filled
             try:
-                filled += reader.read_into(part.file, part.offset(number) + filled, view[filled:])
+                count = reader.read_into(part.file, position, view[filled:])
             except Exception as failure:  # noqa: BLE001 - `wait` raises those that a repetition does not help
                 retries.wait(failure)
-            else:
-                retries.reset()
-        part.write(number, view)
+                continue
+            retries.reset()
+            part.write(position, view[filled : filled + count])
+            self._progress.add_bytes(count)
+            filled += count
+        part.complete(number)
+        return True
 
     def _finish_part(self, part: PartFile) -> None:
         try:
