@@ -49,7 +49,7 @@ class PartFile:
         self._folder = folder
         self.name, self._map_name = (f"{PART_FOLDER}/{name}" for name in get_part_names(file))
         self._lock, self._sync_lock = threading.Lock(), threading.Lock()
-        # A file system lets one thread write to a file at a time; without this lock, the others would spin in the kernel.
+        # A file system lets one thread write to a file at a time. Without this lock, the others spin in the kernel.
         self._write_lock = threading.Lock()
         self._data = self._map = -1
         self._on_disk = b""
