@@ -32,6 +32,10 @@ class _Handler(ObjectHandler):
             return None if key.split("/", maxsplit=1)[0] in self.store.public_buckets else _error(403, "AccessDenied")
         if f"Credential={self.store.access_key}" not in self.headers.get("Authorization", "") + self.path:
             return _error(403, "InvalidAccessKeyId")
+        if f"/{self.store.region}" not in unquote(self.headers.get("Authorization", "") + self.path):
+            status, body, headers = _error(400, "AuthorizationHeaderMalformed")
+            named = {"x-amz-bucket-region": self.store.region} if self.store.names_region else {}
+            return status, body, {**headers, **named}
         if key.split("/", maxsplit=1)[0] not in self.store.buckets:
             return _error(404, "NoSuchBucket")
         return None
@@ -92,12 +96,17 @@ class _Handler(ObjectHandler):
 
 @dataclass
 class S3Server(ObjectServer):
-    """The store; with an empty `access_key` it accepts every key, but no request without one."""
+    """The store; with an empty `access_key` it accepts every key, but no request without one.
+
+    It accepts signatures for its `region` only if that is not empty, and names the region to others.
+    """
 
     scheme: ClassVar[str] = "s3"
     handler: ClassVar[type[ObjectHandler]] = _Handler
     access_key: str = "access-key-of-the-test"
     public_buckets: tuple[str, ...] = ()
+    region: str = ""
+    names_region: bool = True
 
     def credentials(self, *, valid: bool) -> dict[str, str]:
         key = self.access_key if valid else "another-key-of-the-test"

@@ -509,7 +509,8 @@ class Diverged(JobFailed):
 class OutOfMemory(JobFailed):
     """A container of the step needed more memory than its limit.
 
-    Cause: The container exceeded its memory limit (`OOMKilled`). An error of CUDA is a `CommandFailed`.
+    Cause: The container exceeded its memory limit (`OOMKilled`), or torchrun reports that SIGKILL ended one of its
+    processes. An error of CUDA is a `CommandFailed`.
 
     Remedy: Give the step more memory (`resources_per_node`), or use smaller batches or a smaller model.
     """

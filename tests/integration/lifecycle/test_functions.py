@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from trainjob import CustomTrainer, CustomTrainerContainer, RunKey, TrainJob, submit, wait
@@ -35,6 +37,39 @@ def test_a_function_runs_with_torchrun_on_two_nodes(cluster, unique, evidence):
     assert {str(line) for line in lines} >= {f"[node-{rank}] $HOME `id` $(X): 3 of 2" for rank in (0, 1)}
     for row in ("Python function", "PyTorch DDP/FSDP"):
         evidence("features", row=row, cell="real run")
+
+
+def lose_rank_1(exit_code):
+    import os
+
+    import torch
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo")
+    if torch.distributed.get_rank() == 1:
+        os.kill(os.getpid(), -exit_code) if exit_code < 0 else os._exit(exit_code)
+    torch.distributed.all_reduce(torch.tensor([1.0]))  # fails, because rank 1 is gone
+
+
+@pytest.mark.slow
+@pytest.mark.torchtune
+@pytest.mark.usefixtures("torchrun_lock")
+@pytest.mark.parametrize(
+    ("exit_code", "category", "reason"),
+    [
+        (-signal.SIGKILL, Category.OUT_OF_MEMORY, "rank 1 was ended by SIGKILL, as Linux ends a process if memory is"),
+        (-signal.SIGSEGV, Category.APPLICATION, "rank 1 was ended by SIGSEGV"),
+        (99, Category.APPLICATION, ""),
+    ],
+)
+def test_a_lost_process_is_named_although_torchrun_ends_with_1(cluster, unique, exit_code, category, reason):
+    trainer = CustomTrainer(func=lose_rank_1, func_args={"exit_code": int(exit_code)}, num_proc_per_node=2)
+    reference = submit(cluster, TrainJob(trainer=trainer), RunKey("test", "functions", unique, "run-1"))
+    outcome = wait(cluster, reference)
+    assert (outcome.rank, outcome.exit_code) == (0, 1)
+    assert outcome.first_failure == (1, exit_code), outcome.explain()
+    assert outcome.category is category
+    assert f"step node, rank 1, exit code {exit_code}: {reason}" in outcome.explain()
 
 
 ASCII = [chr(code) for code in range(1, 128)]

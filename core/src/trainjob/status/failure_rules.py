@@ -58,7 +58,7 @@ class Category(str, Enum):
     PROGRAM = "Program"
     """The image contains no `trainjob`, or that of another version."""
     OUT_OF_MEMORY = "OutOfMemory"
-    """A container exceeded its memory limit."""
+    """A container exceeded its memory limit, or the kernel probably ended one of its processes for that."""
     STORAGE_FULL = "StorageFull"
     """The workspace, or another disk that the step writes to, is full."""
     INFRASTRUCTURE = "Infrastructure"

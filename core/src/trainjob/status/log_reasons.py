@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from trainjob.errors import DIVERGED, INSTALLATION_FAILED, NO_CREDENTIALS, TOO_LITTLE_SPACE
 from trainjob.status.failure_rules import Category
@@ -30,6 +32,47 @@ _OWN_REASON = re.compile(rf"{_SOURCE}[a-z]{{1,20}}: failed: (.+)")
 # The end of a Python traceback. torchrun's own error has no message in its line.
 _EXCEPTION = re.compile(rf"{_SOURCE}((?:\w{{1,100}}\.){{0,10}}(?:\w{{0,100}}(?:Error|Exception)|Diverged): .*\S.*)")
 _MAX_REASON = 500  # characters of a reason
+# torch 2.13, distributed/elastic/multiprocessing/errors/__init__.py: the last lines of a torchrun whose process failed.
+_ROOT_CAUSE = re.compile(
+    rf"Root Cause \(first observed failure\):(?:\n.*){{0,4}}\n{_SOURCE} +rank +: (\d{{1,7}}) \(local_rank: \d{{1,7}}\)"
+    rf"\n{_SOURCE} +exitcode +: (-?\d{{1,3}}) "
+)
+_USUAL_CAUSES: Mapping[int, str] = {
+    signal.SIGKILL: ", as Linux ends a process if memory is exhausted",
+    signal.SIGBUS: ", often because /dev/shm is full",
+}
+
+
+@dataclass(frozen=True)
+class ProcessFailure:
+    """The first failed process of a training, as torchrun reports it.
+
+    torchrun itself ends with exit code 1, whatever has happened.
+
+    Attributes:
+        rank: rank of the process among all processes of the training.
+        exit_code: its exit code; -9 if signal 9 ended it.
+    """
+
+    rank: int
+    exit_code: int
+
+    @property
+    def reason(self) -> str:
+        """The signal that ended it, with its usual cause; empty if it ended by itself."""
+        if self.exit_code >= 0:
+            return ""
+        try:
+            name = signal.Signals(-self.exit_code).name
+        except ValueError:
+            name = f"signal {-self.exit_code}"
+        return f"rank {self.rank} was ended by {name}{_USUAL_CAUSES.get(-self.exit_code, '')}"
+
+
+def find_failed_process(log_tail: Sequence[str]) -> ProcessFailure | None:
+    """Return the process that torchrun names as the root cause; None if it names none."""
+    reports = list(_ROOT_CAUSE.finditer("\n".join(log_tail)))  # the last one is of the end
+    return ProcessFailure(int(reports[-1][1]), int(reports[-1][2])) if reports else None
 
 
 def find_reason(log_tail: Sequence[str]) -> str:

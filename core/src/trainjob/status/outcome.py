@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
@@ -13,7 +14,7 @@ from trainjob.status.diagnostics import get_sidecar_findings, merge_findings
 from trainjob.status.evidence import Evidence
 from trainjob.status.failure_policies import with_policy_rule
 from trainjob.status.failure_rules import RULES, Category, find_category
-from trainjob.status.log_reasons import categorize_log, find_reason
+from trainjob.status.log_reasons import ProcessFailure, categorize_log, find_failed_process, find_reason
 from trainjob.status.nested_fields import get_list, get_mapping, get_str, parse_time
 from trainjob.status.pods import ContainerFailure, count_restarts
 from trainjob.status.progress import Progress
@@ -26,9 +27,7 @@ RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
 NO_EVIDENCE = Evidence()
 _TUPLES = ("events", "log_tail", "warnings")  # fields that are lists in JSON
 # Categories of an end from outside the container, whatever it has printed before.
-_ENDED_FROM_OUTSIDE = frozenset(
-    {Category.SUCCEEDED, Category.DELETED, Category.DEADLINE, Category.INFRASTRUCTURE, Category.OUT_OF_MEMORY}
-)
+_ENDED_FROM_OUTSIDE = frozenset({Category.SUCCEEDED, Category.DELETED, Category.DEADLINE, Category.INFRASTRUCTURE})
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ class Outcome:
         step: replicated job that failed first, such as `node`.
         rank: rank of the container that failed first.
         exit_code: exit code of that container, 1-255.
+        failed_process: the process that failed first in that container, if torchrun names one.
         events: recent Warning events about the job and its pods, one line each.
         log_tail: last lines of the container that failed first. If its log was deleted with its pod before it could be
             read, these are lines of another failed container, each with its source: `[node-1] Connection reset by
@@ -81,6 +81,7 @@ class Outcome:
     usage: Usage | None = None
     started: str = ""
     restarts: int = 0
+    failed_process: ProcessFailure | None = None
 
     @property
     def gpu_seconds(self) -> float | None:
@@ -131,7 +132,21 @@ class Outcome:
     @property
     def printed_reason(self) -> str:
         """Reason that the failed step printed; empty if its last log lines contain none."""
-        return "" if self.category in _ENDED_FROM_OUTSIDE else find_reason(self.log_tail)
+        if self.category in _ENDED_FROM_OUTSIDE:
+            return ""
+        if self.failed_process and self.failed_process.reason:  # the other processes then fail because of this one
+            return self.failed_process.reason
+        return "" if self.category is Category.OUT_OF_MEMORY else find_reason(self.log_tail)
+
+    @property
+    def first_failure(self) -> tuple[int | None, int | None]:
+        """Rank and exit code of the process that failed first.
+
+        Those of its container if no process is known.
+        """
+        if self.failed_process:
+            return self.failed_process.rank, self.failed_process.exit_code
+        return self.rank, self.exit_code
 
     @property
     def cause(self) -> str:
@@ -149,11 +164,11 @@ class Outcome:
         warnings = [f"  warning: {warning}" for warning in self.warnings]
         if self.succeeded:
             return "\n".join([f"{where} is complete", *warnings])
-        failed = f"{where} {self.phase.value.lower()}"
+        failed, (rank, exit_code) = f"{where} {self.phase.value.lower()}", self.first_failure
         if self.step:
-            failed += f" in step {self.step}" + ("" if self.rank is None else f", rank {self.rank}")
-        if self.exit_code is not None:
-            failed += f", exit code {self.exit_code}"
+            failed += f" in step {self.step}" + ("" if rank is None else f", rank {rank}")
+        if exit_code is not None:
+            failed += f", exit code {exit_code}"
         reported, printed = self.reason + (f": {self.message}" if self.message else ""), self.printed_reason
         lines = [f"{failed}: {printed}", f"  {reported}"] if printed else [f"{failed}: {reported}"]
         lines += [f"  event: {event}" for event in self.events]
@@ -209,6 +224,8 @@ class Outcome:
         known["labels"] = dict(known.get("labels") or {})
         if known.get("usage"):
             known["usage"] = Usage.from_dict(known["usage"])
+        if known.get("failed_process"):
+            known["failed_process"] = ProcessFailure(**known["failed_process"])
         return cls(**known)
 
 
@@ -229,7 +246,8 @@ def build_outcome(
     """
     verdict = with_policy_rule(verdict, evidence.events, evidence.jobset)
     first = evidence.pods.find_first_failure(verdict)
-    category, message = _categorize(verdict, first, evidence.log_tail), _message(verdict, first)
+    process = find_failed_process(evidence.log_tail) if first else None
+    category, message = _categorize(verdict, first, evidence.log_tail, process), _message(verdict, first)
     if category is Category.DEADLINE:
         sidecars = get_sidecar_findings(evidence.pods.all, parse_time(_finished_at(job)))
         category = Category.SIDECAR if sidecars else category
@@ -256,6 +274,7 @@ def build_outcome(
         usage=evidence.usage,
         started=get_first_start(evidence.pods.all),
         restarts=count_restarts(evidence.pods.all),
+        failed_process=process,
     )
 
 
@@ -291,7 +310,9 @@ def _message(verdict: Verdict, first: ContainerFailure | None) -> str:
     return f"{verdict.message}; {cause}" if verdict.message else cause
 
 
-def _categorize(verdict: Verdict, first: ContainerFailure | None, log_tail: Sequence[str]) -> Category:
+def _categorize(
+    verdict: Verdict, first: ContainerFailure | None, log_tail: Sequence[str], process: ProcessFailure | None
+) -> Category:
     if verdict.phase is Phase.COMPLETE:
         return Category.SUCCEEDED
     if verdict.phase is Phase.DELETED:
@@ -302,6 +323,8 @@ def _categorize(verdict: Verdict, first: ContainerFailure | None, log_tail: Sequ
     if first is None:
         return known or Category.UNKNOWN
     step_category = Category.INITIALIZER if first.step in INITIALIZERS else Category.APPLICATION
+    if process and process.exit_code == -signal.SIGKILL:
+        step_category = Category.OUT_OF_MEMORY  # probably by the kernel; the kubelet reports only ends of containers
     return find_category(first.reason, first.message) or known or categorize_log(log_tail) or step_category
 
 

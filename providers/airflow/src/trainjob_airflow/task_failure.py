@@ -64,14 +64,15 @@ def build_failure(error: TrainJobError, reference: JobReference | None) -> dict[
         `hint`. Values that are not known are empty or None.
     """
     outcome = error.outcome if isinstance(error, JobFailed) else None
+    rank, exit_code = outcome.first_failure if outcome else (None, None)
     evidence = {
         "phase": outcome.phase.value if outcome else "",
         "category": outcome.category.value if outcome else "",
         "reason": _clean(outcome.reason) if outcome else "",
         "message": _clean(outcome.message if outcome else error.message),
         "step": outcome.step if outcome else "",
-        "rank": outcome.rank if outcome else None,
-        "exit_code": outcome.exit_code if outcome else None,
+        "rank": rank,
+        "exit_code": exit_code,
         "events": _clean_lines(outcome.events if outcome else ()),
         "log": _clean_lines(outcome.log_tail if outcome else ()),
     }

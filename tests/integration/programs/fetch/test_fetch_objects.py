@@ -190,6 +190,15 @@ def test_a_refusal_is_reported_in_one_sentence_without_secrets(fetch_dataset, st
     assert not any(secret in failed.stdout + shown for secret in (*env.values(), "of-the-test"))
 
 
+def test_the_region_that_a_bucket_names_is_used(run_fetch, dataset):
+    with S3Server(region="eu-west-1") as store:
+        for name, data in FILES.items():
+            store.objects[f"{SOURCE}/{name}"] = StoredObject(data, {})
+        done = run_fetch("dataset", f"s3://{SOURCE}", ENDPOINT=store.url, REGION="us-west-2", **store.environment)
+    assert read_receipt(done)["fetched"] == 3
+    assert read_contents(dataset) == FILES
+
+
 @pytest.mark.parametrize("identity", [{}, {"AWS_WEB_IDENTITY_TOKEN_FILE": "/none", "AWS_ROLE_ARN": "arn"}])
 def test_a_public_bucket_needs_no_credentials(run_fetch, dataset, identity):
     """A pod whose identity does not work gets an error, because it would miss the objects of its own buckets."""

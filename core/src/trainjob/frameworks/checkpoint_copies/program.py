@@ -97,7 +97,7 @@ class Copier:
         if self._copies is None:
             import_library("opendal", _LOCK)
             place = parse_destination(self._uri)
-            self._bucket = create_bucket(place, os.environ, self._endpoint, "")
+            self._bucket = create_bucket(place, os.environ, self._endpoint, "").adapt()
             root = "/".join(part for part in (place.path, self._owner) if part)
             self._copies = CheckpointCopies(self._bucket.create_operator(f"/{root}/"))
         return self._copies

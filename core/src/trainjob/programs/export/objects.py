@@ -63,7 +63,7 @@ class ObjectTarget:
                 be exported.
         """
         content = build(hash_files(files, progress))
-        upload = _ObjectUpload(self.bucket, self.prefix, content, progress)
+        upload = _ObjectUpload(self.bucket.adapt(), self.prefix, content, progress)
         try:
             upload.run()
         except Exception as failure:

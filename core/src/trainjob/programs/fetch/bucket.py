@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainjob.addresses import StoreAddress
@@ -32,6 +32,7 @@ _OTHER_REGION = re.compile(
     "AuthorizationHeaderMalformed|PermanentRedirect|status: 301|HeadObject.*status: 400", re.DOTALL
 )
 _BUCKET_REGION = re.compile(r'"x-amz-bucket-region": "([\w-]+)"')
+_ANY_KEY = "manifest.json"  # of a first request; there need not be such an object
 _NO_CREDENTIALS = "signing http request"  # in the message of opendal
 _MAX_MESSAGE_LENGTH = 300  # characters of the library's own message
 
@@ -55,24 +56,38 @@ class Bucket:
     options: Mapping[str, str] = field(repr=False)
     may_be_public: bool = False
 
-    def create_reading_operator(self, path: str) -> Any:
-        """Return an opendal operator to read below a path, without credentials if there are none."""
-        operator = self.create_operator()
-        if self.may_be_public:
-            try:
-                operator.exists(path)
-            except Exception as failure:  # noqa: BLE001 - any other failure is that of the next request, too
-                if _NO_CREDENTIALS in str(failure):
-                    return self.create_operator(allow_anonymous="true")  # opendal 0.47 then signs no request
-        return operator
+    def adapt(self) -> Bucket:
+        """Return the bucket with the options that the response to a first request requires.
 
-    def create_operator(self, root: str = "/", **options: str) -> Any:
+        They are the region of the bucket, and no credentials if there are none and the bucket may be public.
+        """
+        bucket = self
+        for _ in range(2 if self.scheme == "s3" else 0):
+            try:
+                bucket._create_plain_operator("/").exists(_ANY_KEY)
+                break
+            except Exception as failure:  # noqa: BLE001 - any other failure is that of the next request, too
+                bucket = replace(bucket, options={**bucket.options, **bucket._find_options(str(failure))})
+        return bucket
+
+    def create_operator(self, root: str = "/") -> Any:
         """Return an opendal operator for the bucket; its paths are relative to `root`."""
         import opendal
 
         retries = opendal.layers.RetryLayer(max_times=4, factor=2.0, jitter=True, min_delay=0.5)
+        return self._create_plain_operator(root).layer(retries)
+
+    def _create_plain_operator(self, root: str) -> Any:
+        import opendal
+
         service, bucket = _SERVICES[self.scheme]
-        return opendal.Operator(service, root=root, **{bucket: self.name}, **self.options, **options).layer(retries)
+        return opendal.Operator(service, root=root, **{bucket: self.name}, **self.options)
+
+    def _find_options(self, failure: str) -> dict[str, str]:
+        if self.may_be_public and _NO_CREDENTIALS in failure:
+            return {"allow_anonymous": "true"}  # opendal 0.47 then signs no request
+        region = _BUCKET_REGION.search(failure) if _OTHER_REGION.search(failure) else None
+        return {"region": region[1]} if region else {}
 
     def describe_access_problem(self, failure: Exception, permissions: str) -> tuple[str, str] | None:
         """Return the problem with the bucket or its credentials, and advice.
@@ -104,7 +119,9 @@ class Bucket:
         return f"{self.scheme}://{self.name}"
 
 
-def create_bucket(address: StoreAddress, environment: Mapping[str, str], endpoint: str, region: str) -> Bucket:
+def create_bucket(
+    address: StoreAddress, environment: Mapping[str, str], endpoint: str, region: str, *, is_read_only: bool = False
+) -> Bucket:
     """Return the bucket of an address, with the options to reach it.
 
     Args:
@@ -112,11 +129,12 @@ def create_bucket(address: StoreAddress, environment: Mapping[str, str], endpoin
         environment: variables with the credentials.
         endpoint: the store's address; empty means the usual one.
         region: region, for S3 only; empty means AWS_REGION.
+        is_read_only: whether the bucket is only read, so that it may be a public one.
 
     Raises:
         InvalidSpec: the credentials have no known form.
     """
-    may_be_public = address.scheme == "s3" and not any(environment.get(name) for name in _AWS_IDENTITIES)
+    may_be_public = is_read_only and not any(environment.get(name) for name in _AWS_IDENTITIES)
     if address.scheme == "gs":
         options = google_options(environment, endpoint)
     elif address.scheme == "az":

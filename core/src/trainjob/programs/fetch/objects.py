@@ -121,7 +121,7 @@ class ObjectSource:
 
     @functools.cached_property
     def _store(self) -> Any:
-        return self.bucket.create_reading_operator(self.prefix or "/")
+        return self.bucket.adapt().create_operator()
 
     @functools.cached_property
     def _signer(self) -> _Signer:

@@ -93,7 +93,8 @@ def create_source(request: Fetch) -> Source:
         path = address.path if request.preparation else ""
         return HubSource(request.kind, address.bucket, request.revision or address.revision, path, endpoint, token)
     if address.scheme in STORE_SCHEMES:
-        return ObjectSource(create_bucket(address, env, endpoint, env.get("REGION", "")), address.path)
+        bucket = create_bucket(address, env, endpoint, env.get("REGION", ""), is_read_only=True)
+        return ObjectSource(bucket, address.path)
     if address.scheme not in MOUNTED_SCHEMES:
         return WebSource(request.uri.partition("#")[0], address.revision, env.get("ACCESS_TOKEN", ""))
     if request.source is None:

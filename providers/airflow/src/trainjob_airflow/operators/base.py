@@ -154,7 +154,8 @@ class StepOperator(TemplatedOperator):
                 also after a clear, or a change of arguments that do not change the result: resources, placement, queue,
                 deadline, image, labels and annotations. With False, the work is repeated in these cases.
             skip_on_exit_code: exit code, or several, of the container that failed first, with which the task is skipped
-                instead of failed, such as `99` for a night without new data.
+                instead of failed, such as `99` for a night without new data. With torchrun, it is that of the process
+                that failed first.
             durable: always True, as with the `KubernetesPodOperator` of Airflow 3.3: the next try after a crash adopts
                 the running TrainJob. False is refused.
             retries: number of further tries. If neither the task, `default_args` nor `[core] default_task_retries`
@@ -637,8 +638,9 @@ class StepOperator(TemplatedOperator):
         from trainjob_airflow.delivery import Result, record_result
         from trainjob_airflow.operators.results import add_asset_event_extra, build_task_result
 
-        if outcome.exit_code in self.skip_on_exit_code and not outcome.succeeded:
-            raise AirflowSkipException(f"TrainJob {reference}: {outcome.step} ended with {outcome.exit_code}: skipped")
+        exit_code = outcome.first_failure[1]
+        if exit_code in self.skip_on_exit_code and not outcome.succeeded:
+            raise AirflowSkipException(f"TrainJob {reference}: {outcome.step} ended with {exit_code}: skipped")
         outcome.raise_for_failure()
         tracking_url = self.link_addresses.get(TRACKED_RUN_LINK.field)
         tracking_values = {"tracking_url": tracking_url} if tracking_url else {}
