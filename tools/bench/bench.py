@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -60,7 +61,10 @@ def _measure_parts(names, folder):
     for name, part in _PARTS.items():
         kept = folder / f"{name}.json"
         if name in names:
+            environment = dict(os.environ)
             found = part.measure()
+            os.environ.clear()  # a part sets variables for the processes that it starts
+            os.environ.update(environment)
             print(name, json.dumps(found), file=sys.stderr, flush=True)
             stored = {"measured": describe_measurement(f"make bench: {name}"), "values": found}
             kept.write_text(json.dumps(stored, indent=1) + "\n")
