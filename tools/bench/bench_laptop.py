@@ -18,7 +18,8 @@ from trainjob_local.apiserver import Registry
 
 JOBS = size(30, 1)
 _MAX_REQUESTS, _MAX_NO_OP_MS = 2, 150.0
-_NO_OP = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["echo", "done"]), runtime="torch-distributed")
+_ECHO = CustomTrainerContainer(image="busybox", command=["echo", "done"])
+_NO_OP = TrainJob(trainer=_ECHO, runtime="torch-distributed")
 
 
 def _key(number):

@@ -116,6 +116,7 @@ def _row(server, client, client_name, uids):
     ended = client.recv()
     delays = sorted(ended[name] - written[name] for name in names if name in ended)
     done = sum((after - at_start).values())
+    start.pop("started", None)  # a time for each job, which no table needs
     return {
         "who": client_name,
         "jobs": len(uids),
