@@ -67,7 +67,9 @@ class Bucket:
                 bucket._create_plain_operator("/").exists(_ANY_KEY)
                 break
             except Exception as failure:  # noqa: BLE001 - any other failure is that of the next request, too
-                bucket = replace(bucket, options={**bucket.options, **bucket._find_options(str(failure))})
+                if not (found := bucket._find_options(str(failure))):
+                    break
+                bucket = replace(bucket, options={**bucket.options, **found})
         return bucket
 
     def create_operator(self, root: str = "/") -> Any:

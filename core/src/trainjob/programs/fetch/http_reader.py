@@ -100,7 +100,7 @@ class HttpReader:
         self._rest: tuple[str, int, HTTPResponse] | None = None  # file, position and response of the last read
 
     def read_into(self, file: StoreFile, offset: int, buffer: memoryview) -> int:
-        """Fill the begin of the buffer from an offset on, and return the number of bytes.
+        """Fill the beginning of the buffer from an offset on, and return the number of bytes.
 
         Raises:
             StatusError: the server refuses.

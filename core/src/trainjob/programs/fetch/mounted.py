@@ -146,7 +146,7 @@ class _FileReader:
         self._file: BinaryIO = io.BytesIO()
 
     def read_into(self, file: StoreFile, offset: int, buffer: memoryview) -> int:
-        """Fill the begin of the buffer from an offset on, and return the number of bytes.
+        """Fill the beginning of the buffer from an offset on, and return the number of bytes.
 
         Raises:
             FetchError: the file has changed.

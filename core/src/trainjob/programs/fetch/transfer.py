@@ -35,7 +35,7 @@ class BlockReader(Protocol):
     """A reader of parts of files, for one thread."""
 
     def read_into(self, file: StoreFile, offset: int, buffer: memoryview) -> int:
-        """Fill the begin of the buffer from an offset on; return the number of bytes, at least 1.
+        """Fill the beginning of the buffer; return the number of bytes, at least 1.
 
         The bytes for the rest of the buffer are read next.
         """
