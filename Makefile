@@ -30,7 +30,7 @@ demo: $(call ENVIRONMENTS,core initializer $(FRAMEWORK) airflow) ## initialize, 
 demo-kfp: $(call ENVIRONMENTS,core initializer $(FRAMEWORK) kfp) ## run the same steps with a compiled Kubeflow pipeline
 	@$(call DEMO,kfp)
 
-CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs tracking cli/test_command.py) \
+CORE := tests/unit $(addprefix tests/integration/,client lifecycle programs security local packaging docs tracking supervision cli/test_command.py) \
         tests/chaos/crash_points/core tests/chaos/logs tests/chaos/takeover tests/chaos/threads
 AIRFLOW_VERSIONS ?= 3.1 3.2
 E2E_AIRFLOW ?= airflow airflow-3.1

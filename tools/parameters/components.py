@@ -274,6 +274,7 @@ COMPONENTS = (
                 "options",
                 "initializer",
                 "tracking",
+                "watchdog",
                 "program",
                 "model_check",
                 "managed_by",

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         TrainJobManifest,
         Volume,
         WandB,
+        Watchdog,
         WorkspaceVolume,
     )
     from trainjob.status import Outcome, Phase, Progress
@@ -149,6 +150,7 @@ __all__ = [
     "Volume",
     "WaitTimeout",
     "WandB",
+    "Watchdog",
     "WorkspaceVolume",
     "cancel",
     "connect",

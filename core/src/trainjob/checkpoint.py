@@ -24,6 +24,7 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.checkpoint_owner import KEPT, find_owner
 from trainjob.frameworks.transformers.checkpoints import discard_checkpoint, discard_checkpoints, get_step
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE, claim_output
+from trainjob.heartbeats import begin, finish, report_step
 
 if TYPE_CHECKING:
     from trainjob.frameworks.training_state import TrainingState
@@ -81,6 +82,7 @@ class Training:
 
     def _run(self, total: int, save_every: int) -> Iterator[int]:
         self._total = total
+        begin()
         self._state.restore_random_numbers()
         if self._owner:
             self._vote.listen()
@@ -89,9 +91,11 @@ class Training:
             while self._done < total:
                 yield self._done
                 self._done += 1
+                report_step(self._done)
                 if self._owner and (self._vote.passes() or self._done == total or self._done % save_every == 0):
                     self._save()
         finally:
+            finish()
             self._vote.stop_listening()
 
     def _save(self) -> None:

@@ -31,6 +31,7 @@ from trainjob.credentials import redact_credentials
 
 __all__ = [
     "DIVERGED",
+    "HUNG",
     "INSTALLATION_FAILED",
     "NO_CREDENTIALS",
     "TOO_LITTLE_SPACE",
@@ -47,6 +48,7 @@ __all__ = [
     "Expired",
     "ExportError",
     "FetchError",
+    "Hung",
     "ImageUnavailable",
     "IncompatibleVersion",
     "InstallationFailed",
@@ -83,6 +85,8 @@ INSTALLATION_FAILED = "packages could not be installed"
 """Start of the message of an `InstallationFailed`, by which it is recognized in the log of a pod."""
 TOO_LITTLE_SPACE = "the workspace has too little space"
 """Start of the message of a `StorageFull` before a training, by which it is recognized in the log of a pod."""
+HUNG = "the training hung"
+"""Start of the message of a `Hung`, by which it is recognized in the log of a pod."""
 NO_CREDENTIALS = "the pod has no credentials of the Secret"
 """Start of the message about a missing Secret, by which it is recognized in the log of a pod."""
 
@@ -503,6 +507,19 @@ class Diverged(JobFailed):
 
     Remedy: Lower the `learning_rate`, set `max_grad_norm`, or correct the rows. The message has the last step with a
     finite loss.
+    """
+
+
+class Hung(JobFailed):
+    """A training made no step for longer than its watchdog allows, which has ended it.
+
+    The message has the rank that hung and its place in the code. The log has the stacks.
+
+    Cause: A worker of the data loader waits for a lock or a file. A rank may also never join the others in an
+    operation. Its process may be stopped, or the network between nodes or GPUs may have failed.
+
+    Remedy: Correct the code at the named place, or avoid the node. With `action="restart"` of the watchdog, another
+    attempt continues from the last checkpoint.
     """
 
 

@@ -96,7 +96,7 @@ def test_a_training_has_its_tracker_and_the_code_of_its_image():
     arguments = {"image": "i", "command": ["train"], "tracking": MLFLOW, "program": "image"}
     job = steps.train(arguments, None)
     command = build_trainjob(to_trainjob(job), name="a", namespace="b")["spec"]["trainer"]["command"]
-    assert command[:3] == ["python", "-m", "trainjob.frameworks.tracking"]
+    assert command[:3] == ["python", "-m", "trainjob.frameworks.supervision"]
     assert command[-1] == "train"
 
 

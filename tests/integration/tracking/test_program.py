@@ -104,7 +104,7 @@ def test_a_signal_just_before_a_blocking_call_reaches_the_training(folder):
     """Python runs a signal's handler between bytecodes, and the system call follows the last of them."""
     source = """
 import ctypes, functools, os, select, signal, sys, threading
-from trainjob.frameworks.tracking.program import main
+from trainjob.frameworks.supervision.program import main
 
 send_signal = functools.partial(ctypes.PyDLL(None)["raise"], signal.SIGTERM)
 waitpid, select_ = os.waitpid, select.select

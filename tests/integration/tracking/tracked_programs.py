@@ -13,7 +13,7 @@ from typing import Any
 from tests.support.mlflow_server import TRACKING_PYTHON
 from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
 from trainjob.frameworks.tracking.settings import TrackedRun
-from trainjob.manifest.tracking import tracking_program
+from trainjob.manifest.supervision import supervision_program
 
 __all__ = [
     "STEP_PRINTER",
@@ -49,7 +49,7 @@ class Ended:
     @property
     def own_lines(self) -> list[str]:
         """The lines that the program itself wrote."""
-        return [line for line in self.output.splitlines() if line.startswith("tracking: ")]
+        return [line for line in self.output.splitlines() if line.startswith(("tracking: ", "supervisor: "))]
 
 
 def tensorboard_run(folder: Path, **fields: Any) -> TrackedRun:
@@ -87,7 +87,7 @@ def start_tracked(
 ) -> subprocess.Popen[str]:
     """Start the packed program, or other arguments of Python in its place, with a training."""
     return subprocess.Popen(
-        [sys.executable, *(program or tracking_program(run.backend)[1:]), "--run", run.to_json(), *command],
+        [sys.executable, *(program or supervision_program(run.backend)[1:]), "--track", run.to_json(), *command],
         env={**os.environ, PYTHON_VARIABLE: str(tracking_python), **(env or {})},
         stdout=stdout,
         stderr=subprocess.PIPE,

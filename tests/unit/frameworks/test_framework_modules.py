@@ -14,7 +14,7 @@ from trainjob.framework_modules import list_modules, load_modules
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.manifest.model_check import origin_program
 from trainjob.manifest.steps import export_program
-from trainjob.manifest.tracking import tracking_program
+from trainjob.manifest.supervision import supervision_program
 from trainjob.packing import read_packed_code
 from trainjob.programs.export.finished_run import find_run
 from trainjob.programs.export.origin import Origin, read_origin
@@ -108,7 +108,7 @@ def test_programs_in_pods_have_the_modules_of_other_packages(add_framework, tmp_
     """Python finds them without the package."""
     add_framework(log_parser="LOG_PARSER = list", finished_run="", origin="")
     names = []
-    for number, command in enumerate([tracking_program("mlflow"), export_program(), origin_program()]):
+    for number, command in enumerate([supervision_program("mlflow"), export_program(), origin_program()]):
         archive = tmp_path / f"{number}.zip"
         archive.write_bytes(read_packed_code(command[3]).archive)
         source = (

@@ -106,7 +106,7 @@ def build(step, *, key=KEY, attempt=1, dialect=Dialect.V2_2, **values):
 def read_run(manifest):
     """Return the tracked run of the expanded command, which the program in the pod gets."""
     command = manifest["spec"]["trainer"]["command"]
-    return TrackedRun.from_json(command[command.index("--run") + 1].replace("$$", "$"))
+    return TrackedRun.from_json(command[command.index("--track") + 1].replace("$$", "$"))
 
 
 def shorten_programs(manifest):
@@ -145,7 +145,7 @@ def test_the_training_itself_is_unchanged():
         manifests = [build(STEPS[name].model_copy(update={"tracking": each})) for each in (STEPS[name].tracking, None)]
         tracked, untracked = (manifest["spec"]["trainer"] for manifest in manifests)
         command = tracked["command"]
-        assert command[command.index("--run") + 2 :] == untracked["command"]
+        assert command[command.index("--track") + 2 :] == untracked["command"]
         assert tracked.get("args") == untracked.get("args")
 
 
@@ -168,13 +168,13 @@ def test_the_output_folder_of_a_tracked_training_is_found():
 
 def test_a_report_shows_the_command_without_the_code():
     words = shorten_command(build(STEPS["trl"])["spec"]["trainer"]["command"])
-    assert words[:4] == ["python", "-m", "trainjob.frameworks.tracking", "--run"]
+    assert words[:4] == ["python", "-m", "trainjob.frameworks.supervision", "--track"]
     assert max(map(len, words)) < 2000
 
 
 def test_the_program_in_the_image_needs_no_packed_code():
     command = build(STEPS["image"])["spec"]["trainer"]["command"]
-    assert command[:5] == ["python", "-m", "trainjob.frameworks.tracking", "--trainjob-version", VERSION]
+    assert command[:5] == ["python", "-m", "trainjob.frameworks.supervision", "--trainjob-version", VERSION]
 
 
 def test_the_run_leads_back_to_its_origin():

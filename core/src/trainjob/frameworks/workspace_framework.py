@@ -25,6 +25,7 @@ PROGRAM_DEPENDENCIES = (
     "trainjob.frameworks.transformers",
     "trainjob.programs.fetch.folder",
     "trainjob.programs.fetch.record",
+    "trainjob.heartbeats",
     "trainjob.job_variables",
     "trainjob.credentials",
     "trainjob.errors",

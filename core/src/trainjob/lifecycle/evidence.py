@@ -84,7 +84,8 @@ def collect_evidence(
     for pod in pods.existing:
         logs.observe(ObjectEvent(pod))
     logs.finish(_LOG_SECONDS, only_ended=only_ended, failure=first if only_ended else None)
-    return Evidence(pods, events, jobset, tail or _get_received_tail(logs, first, pods), logs.progress, usage)
+    tail = tail or _get_received_tail(logs, first, pods)
+    return Evidence(pods, events, jobset, tail, logs.progress, usage, tuple(logs.watchdogs.values()))
 
 
 def _get_jobset(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> Mapping[str, Any] | None:

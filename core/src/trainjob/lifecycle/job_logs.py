@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from trainjob.client import Cluster, LogFollower, LogLine, LogNotice, WrittenTimes
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.status import Progress, Verdict
+from trainjob.status.watchdog import WatchdogReport
 
 
 @dataclass
@@ -40,6 +41,7 @@ class JobLogs(LogFollower):
 
     Attributes:
         progress: last progress in the logs; None if there is none.
+        watchdogs: last report of each node's watchdog in the logs.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class JobLogs(LogFollower):
     ) -> None:
         """Create a follower that reads no log yet, and passes lines and progress to the listener."""
         self.progress: Progress | None = None
+        self.watchdogs: dict[int, WatchdogReport] = {}
         self._reported: Progress | None = None
         self._parser, self._listener = JobLogParser(), listener
         catch_up = listener.catch_up_seconds
@@ -56,6 +59,8 @@ class JobLogs(LogFollower):
         if not isinstance(line, LogNotice) and (progress := self._parser.feed(line.text)):
             self.progress = progress = progress.with_report(self._reported)
             (self._listener.on_earlier_progress if line.is_written else self._listener.on_progress)(progress)
+        if report := WatchdogReport.from_line(line.text):
+            self.watchdogs[report.node] = report
         self._listener.on_log(line)
 
     def report_progress(self, reported: Progress) -> None:

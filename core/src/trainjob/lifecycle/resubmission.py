@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainjob.lifecycle.identity import JobReference
-from trainjob.status import Category, Outcome, Phase
+from trainjob.status import Outcome, Phase
 from trainjob.status.failure_rules import NO_RESERVATION, RULES
 
 _FIRST_PAUSE, _MAX_PAUSE = 10.0, 300.0  # seconds
@@ -35,7 +35,8 @@ def plan_resubmission(
 ) -> Resubmission | None:
     """Decide whether to submit another attempt of a step whose TrainJob has ended.
 
-    An interruption by the infrastructure, such as an eviction, starts another attempt until the budget is used up.
+    An interruption by the infrastructure, such as an eviction, starts another attempt until the budget is used up. So
+    does the end of a training that hung, if its watchdog has the action `restart`.
 
     A failure starts another attempt until `attempts` TrainJobs have failed. The first of these attempts starts after
     10 s, and each further one after twice the time, at most 300 s. No attempt follows a failure that ends the retries
@@ -69,11 +70,12 @@ def plan_resubmission(
         notice = f"TrainJob {reference}: {outcome.message}; the next attempt requests {reference.fewer_nodes} nodes"
         return Resubmission(notice, interruptions, failures, num_nodes=reference.fewer_nodes)
     reason = next(iter(outcome.cause.splitlines()), "")
-    if outcome.category is Category.INFRASTRUCTURE:
+    if outcome.is_interruption:
         if interruptions >= interruption_retries:
             return None
+        event = "was ended by its watchdog" if outcome.hang else "was interrupted by the infrastructure"
         notice = (
-            f"TrainJob {reference} was interrupted by the infrastructure ({reason}); "
+            f"TrainJob {reference} {event} ({reason}); "
             f"starting another attempt, interruption {interruptions + 1} of {interruption_retries}"
         )
         return Resubmission(notice, interruptions + 1, failures)

@@ -20,7 +20,8 @@ from trainjob.manifest.environment import env_list, get_credential_keys, secret_
 from trainjob.manifest.function import function_command
 from trainjob.manifest.labels import ATTEMPT, PREFIX, RUN_KEY, read_workflow_run, retention_annotations
 from trainjob.manifest.model_check import checked_command
-from trainjob.manifest.tracking import tracked_command, tracking_env
+from trainjob.manifest.supervision import supervised_command
+from trainjob.manifest.tracking import tracking_env
 from trainjob.spec import (
     BuiltinTrainer,
     CustomTrainer,
@@ -107,14 +108,16 @@ def _trainer(job: TrainJob, dialect: Dialect, metadata: Mapping[str, Any]) -> di
         return _builtin_trainer(
             trainer, job.initializer, _node_fields(nodes, processes, trainer.config.resources_per_node)
         )
-    words, env = function_command(trainer) if isinstance(trainer, CustomTrainer) else trainer.command, trainer.env
+    env, is_watched = trainer.env, job.watchdog is not None
+    words = function_command(trainer, is_watched=is_watched) if isinstance(trainer, CustomTrainer) else trainer.command
     if job.workspace:
         env = {**_own_variables(metadata), **(env or {})}
     if job.model_check:
         words = checked_command(job.model_check, job.program, words or ())
     if job.tracking:
-        words = tracked_command(job, job.tracking, words or (), metadata)
         env = {**tracking_env(job.tracking), **(env or {})}
+    if job.tracking or job.watchdog:
+        words = supervised_command(job, words or (), metadata)
     values = {
         "image": trainer.image,
         "command": list(words) if words else None,

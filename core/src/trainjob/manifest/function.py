@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from trainjob.errors import INSTALLATION_FAILED, InvalidSpec
 from trainjob.function_source import extract_source
+from trainjob.heartbeats import RANK_VARIABLES
 from trainjob.packing import pack_sources
 from trainjob.spec import CustomTrainer
 from trainjob.spec.credential_checks import check_source
@@ -37,8 +38,6 @@ _BOOTSTRAP = (
     "torchrun=['-m','torch.distributed.run'] if 'PET_NNODES' in os.environ else [];"
     "os.execvp(sys.executable,[sys.executable,*torchrun,path])"
 )
-# Variables with a process's rank, set by torchrun, mpirun and Kubernetes. JAX and XGBoost use the last one.
-_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX")
 _LONGEST_RESULT = 65_536  # characters; it is a line of a log, and workflow engines store it in their databases
 _PROGRAM = """{source}
 
@@ -62,7 +61,7 @@ if __name__ == "__main__":
 """
 
 RESUME_MODULES = (
-    *(f"trainjob.{name}" for name in ("checkpoint", "job_variables", "credentials", "errors", "version")),
+    *(f"trainjob.{name}" for name in ("checkpoint", "heartbeats", "job_variables", "credentials", "errors", "version")),
     *(f"trainjob.frameworks.{name}" for name in ("training_state", "transformers")),
     *(f"trainjob.frameworks.{name}" for name in ("checkpoint_owner", "durable_files", "folder_lease")),
 )
@@ -77,14 +76,23 @@ _UNPACKING = """\
     with open(sys.path[0], "wb") as archive:
         archive.write(zlib.decompress(base64.b64decode({packed!r})))
 """
+_HEARTBEATS = "trainjob.heartbeats"
+_BEGINNING = """\
+    from trainjob.heartbeats import begin
+    begin()
+"""
 
 
-def function_command(trainer: CustomTrainer) -> list[str]:
+def function_command(trainer: CustomTrainer, *, is_watched: bool = False) -> list[str]:
     """Return the command that runs a trainer's function on each node.
 
     The function is started as the runtime's framework requires: by torchrun on a torch runtime, by mpirun on an MPI
     runtime, and directly on all others. The value that it returns in the process of rank 0 is printed as one line of
     JSON after `trainjob result: `.
+
+    Args:
+        trainer: the trainer.
+        is_watched: whether a watchdog reads the heartbeats of its processes.
 
     Raises:
         InvalidSpec: the function cannot be sent. It is a lambda, a method, a closure or a generator; it uses names of
@@ -94,9 +102,12 @@ def function_command(trainer: CustomTrainer) -> list[str]:
     check_source(source, "trainer.func")
     _check_call(trainer)
     arguments = json.dumps(dict(trainer.func_args or {}))
-    setup = _UNPACKING.format(packed=pack_sources(*RESUME_MODULES)) if trainer.resume else ""
+    reports = [_HEARTBEATS] if is_watched or _HEARTBEATS in source else []
+    modules = RESUME_MODULES if trainer.resume else reports
+    setup = _UNPACKING.format(packed=pack_sources(*modules)) if modules else ""
+    setup += _BEGINNING if is_watched else ""
     program = _PROGRAM.format(
-        source=source, setup=setup, name=name, arguments=arguments, ranks=_RANKS, longest=_LONGEST_RESULT
+        source=source, setup=setup, name=name, arguments=arguments, ranks=RANK_VARIABLES, longest=_LONGEST_RESULT
     )
     packed = base64.b64encode(program.encode()).decode()
     return list(validate_command(("python", "-c", _BOOTSTRAP, packed, *_pip_arguments(trainer)), "trainer.func"))

@@ -13,7 +13,7 @@ from trainjob.spec import BuiltinTrainer, CustomTrainer, FineTune, FrameworkConf
 from trainjob.spec.base_request import MAX_NAME_LENGTH, WaitSettings
 
 _MAX_ATTEMPTS = 100
-UNHASHED_FIELDS = ("name", "program", "tracking", "options", *WaitSettings.model_fields)
+UNHASHED_FIELDS = ("name", "program", "tracking", "watchdog", "options", *WaitSettings.model_fields)
 """Fields of a step that no hash has; the options of a TrainJob are in its other fields."""
 
 
@@ -23,7 +23,7 @@ def spec_hash(step: Step) -> str:
     The hash is the same in every process, Python version and later release. It is computed from the request and not
     from the manifest. A new release that builds another manifest for the same request must not take a running job for a
     different one. Fields at their defaults do not count, so a new field changes no hash. The name does not count, nor
-    where the program's code comes from, nor the experiment tracker, nor the settings of the wait.
+    where the program's code comes from, nor the experiment tracker, nor the watchdog, nor the settings of the wait.
 
     Raises:
         InvalidSpec: the source of a function cannot be read.

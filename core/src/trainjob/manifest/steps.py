@@ -270,6 +270,7 @@ def _fine_tune(step: FineTune, run: str, run_name: str, parameters: Mapping[str,
         runtime=step.training_runtime,
         workspace=step.workspace,
         tracking=tracking,
+        watchdog=step.watchdog,
         program=step.program,
         **common,
     )

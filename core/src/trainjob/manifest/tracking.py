@@ -1,72 +1,29 @@
-"""Command and environment with which a training is tracked."""
+"""Tracked run and environment of a training."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainjob.framework_modules import load_modules
 from trainjob.frameworks.tracking.settings import TrackedRun
 from trainjob.manifest import labels
 from trainjob.manifest.environment import MLFLOW_KEYS, secret_env
-from trainjob.packing import program_command
-from trainjob.spec import FineTune, MLflow, TensorBoard, TrainJob, WandB
-from trainjob.spec.base import invalid_field
-from trainjob.spec.job import Program
+from trainjob.spec import FineTune, MLflow, TensorBoard, WandB
 from trainjob.spec.secrets import EnvValue
 from trainjob.spec.tracking import NO_PROJECT_CHARACTER, Tracking
-from trainjob.spec.trainers import MAX_ITEM_LENGTH, escape_expansion, validate_command
 from trainjob.spec.volumes import WORKSPACE
 from trainjob.status.nested_fields import get_str
 
 _WANDB_KEYS = ("WANDB_API_KEY",)
 _DEFAULT_GROUP = "trainjob"  # experiment or project of a TrainJob without a workflow
 LIBRARIES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "tensorboardx"}
-PROGRAM_DEPENDENCIES = (
-    *(f"trainjob.frameworks.{name}" for name in ("log_parser", "transformers_log_parser", "packed_code")),
-    *("trainjob.programs.locked_library", "trainjob.programs.pip_installation"),
-    *(f"trainjob.{name}" for name in ("framework_modules", "credentials", "errors", "mlflow_names")),
-    *("trainjob.status.progress", "trainjob.status.nested_fields"),
-    *("trainjob.programs.fetch.record", "trainjob.programs.fetch.folder"),
-)
 _MAX_PARAMETER_LENGTH = 500  # characters; all parameters are part of one argument, which may have 65,536
 # A map index of Airflow, or an iteration of KFP's loops. A hash alone is of another group, or of kfp.local.
 _ITERATION = re.compile(r"\d{1,7}(?:-|$)")
 _NO_FOLDER_CHARACTER = re.compile(r"[^\w.+=-]+|^\.+$")  # a folder's name is not only dots
-
-
-def tracked_command(job: TrainJob, tracking: Tracking, words: Sequence[str], metadata: Mapping[str, Any]) -> list[str]:
-    """Return the command that starts a training and sends its metrics to a tracker.
-
-    Args:
-        job: the request.
-        tracking: its tracker.
-        words: the training's own command.
-        metadata: name, namespace, labels and annotations of the TrainJob.
-
-    Raises:
-        InvalidSpec: the command is too long, or the parameters are.
-    """
-    dataset = f"{WORKSPACE}/dataset" if job.workspace else ""
-    run = escape_expansion(build_tracked_run(tracking, metadata, dataset).to_json())
-    if len(run) > MAX_ITEM_LENGTH:
-        rule = f"all parameters and tags may have {MAX_ITEM_LENGTH} characters together: give fewer or shorter ones"
-        raise invalid_field("tracking.parameters", f"{len(tracking.parameters)} parameters", rule)
-    command = [*tracking_program(tracking.backend, job.program), "--run", run, *words]
-    return list(validate_command(tuple(command), "trainer.command"))
-
-
-def tracking_program(backend: str, source: Program = "packed") -> list[str]:
-    """Return the command of the program that sends a training's metrics to a tracker.
-
-    It contains the log parsers of all frameworks that are installed here, because a container may run any of them.
-    """
-    lock = f"trainjob.frameworks.tracking.locks.{LIBRARIES[backend]}"
-    parsers = [module.__name__ for module in load_modules("log_parser")]
-    return program_command("trainjob.frameworks.tracking", lock, *PROGRAM_DEPENDENCIES, *parsers, source=source)
 
 
 def tracking_env(tracking: Tracking) -> dict[str, EnvValue]:

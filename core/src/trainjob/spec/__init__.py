@@ -25,6 +25,7 @@ from trainjob.spec.steps import ExportModel, FineTune, InitializeDataset, Initia
 from trainjob.spec.tracking import MLflow, TensorBoard, WandB
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainer, CustomTrainerContainer
 from trainjob.spec.volumes import Volume, WorkspaceVolume
+from trainjob.spec.watchdog import Watchdog
 
 __all__ = [
     "BuiltinTrainer",
@@ -60,5 +61,6 @@ __all__ = [
     "TrainJobManifest",
     "Volume",
     "WandB",
+    "Watchdog",
     "WorkspaceVolume",
 ]

@@ -19,6 +19,7 @@ from trainjob.spec.resources import Runtime, RuntimeField
 from trainjob.spec.tracking import Tracking, needs_workspace
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 from trainjob.spec.volumes import WorkspaceField, check_workspace_is_free
+from trainjob.spec.watchdog import Watchdog
 
 STOCK_RUNTIME = "torch-distributed"
 Program = Literal["packed", "image"]
@@ -78,7 +79,9 @@ class TrainJob(BaseRequest):
         tracking: experiment tracker that gets the parameters, and the metrics in the training's log: an `MLflow`,
             `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or `tensorboard`). The
             image must contain Python, and the trainer must have a command.
-        program: where the code that sends them comes from, and that of `model_check`: `packed` sends it in the command
+        watchdog: limits of the training's silence, and what follows when it hangs: a `Watchdog`, or a dict of its
+            fields; by default nobody watches. The image must contain Python, and the trainer must have a command.
+        program: where the code of `tracking`, `watchdog` and `model_check` comes from: `packed` sends it in the command
             of the pods; `image` runs the `trainjob` of the image, with readable arguments.
         model_check: folders that must have no model of another workflow run: a `ModelCheck` or a dict of its fields.
             The image must contain Python, and the trainer must have a command.
@@ -93,6 +96,7 @@ class TrainJob(BaseRequest):
     initializer: Initializer | None = None
     workspace: WorkspaceField | None = None
     tracking: Tracking | None = None
+    watchdog: Watchdog | None = None
     program: Program = "packed"
     model_check: ModelCheck | None = None
     max_restarts: int | None = Field(default=0, ge=0)
@@ -135,7 +139,7 @@ class TrainJob(BaseRequest):
                 "own PersistentVolumeClaim run InitializeDataset, InitializeModel and FineTune(workspace=...) on "
                 f"{STOCK_RUNTIME}",
             )
-        self._check_tracking()
+        self._check_supervision()
         self._check_model_check()
         check_suspension(self, self.queue, self.runtime)
         check_queue(self.queue, self.runtime)
@@ -158,15 +162,13 @@ class TrainJob(BaseRequest):
         if self.workspace is None:
             raise invalid_field("workspace", None, "give the workspace with the folders of model_check")
 
-    def _check_tracking(self) -> None:
-        if self.tracking is None:
-            return
-        if isinstance(self.trainer, BuiltinTrainer):
-            rule = (
-                "a BuiltinTrainer can't be tracked, because the runtime's own program runs: use FineTune(workspace=...)"
-            )
-            raise invalid_field("tracking", self.tracking, rule)
-        if isinstance(self.trainer, CustomTrainerContainer) and not self.trainer.command:
-            raise invalid_field("trainer.command", None, "give the command to start, because tracking needs it")
-        if needs_workspace(self.tracking) and self.workspace is None:
+    def _check_supervision(self) -> None:
+        for name, verb in (("tracking", "tracked"), ("watchdog", "watched")):
+            given = getattr(self, name)
+            if given and isinstance(self.trainer, BuiltinTrainer):
+                rule = f"a BuiltinTrainer can't be {verb}, because the runtime's own program runs"
+                raise invalid_field(name, given, f"{rule}: use FineTune(workspace=...)")
+            if given and isinstance(self.trainer, CustomTrainerContainer) and not self.trainer.command:
+                raise invalid_field("trainer.command", None, f"give the command to start, because {name} needs it")
+        if self.tracking and needs_workspace(self.tracking) and self.workspace is None:
             raise invalid_field("workspace", None, "give a workspace, because the tracker writes its files there")

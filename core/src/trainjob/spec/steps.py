@@ -29,6 +29,7 @@ from trainjob.spec.resume_from import ResumeFromField
 from trainjob.spec.secrets import Endpoint, Region
 from trainjob.spec.tracking import Tracking
 from trainjob.spec.volumes import WorkspaceField
+from trainjob.spec.watchdog import Watchdog
 
 # Names that git allows, a little stricter (git 2.47, git-check-ref-format).
 _REVISION = re.compile(r"[\w][\w./+-]{0,254}")
@@ -239,6 +240,8 @@ class FineTune(BaseStep):
         tracking: experiment tracker that gets the configuration as parameters, and the training's metrics: an `MLflow`,
             `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or `tensorboard`); only
             with a workspace. A retry continues the same tracked run.
+        watchdog: limits of the training's silence, and what follows when it hangs: a `Watchdog`, or a dict of its
+            fields; only with a workspace. By default nobody watches.
     """
 
     field_aliases: ClassVar[Mapping[str, str]] = {
@@ -266,6 +269,7 @@ class FineTune(BaseStep):
     checkpoint_uri: CheckpointUri = None
     checkpoint_endpoint: Endpoint | None = None
     tracking: Tracking | None = None
+    watchdog: Watchdog | None = None
 
     @classmethod
     def find_field(cls, name: str) -> str:
@@ -355,12 +359,10 @@ class FineTune(BaseStep):
             raise invalid_field(
                 "image", self.image, "it is allowed only with a workspace; without one, the runtime names the image"
             )
-        if self.program != "packed":
-            rule = "it is allowed only with a workspace; without one, the runtime's own program runs"
-            raise invalid_field("program", self.program, rule)
-        if self.tracking:
-            rule = "it is allowed only with a workspace; without one, the runtime's own program runs"
-            raise invalid_field("tracking", self.tracking, rule)
+        for name in ("program", "tracking", "watchdog"):
+            if (given := getattr(self, name)) != type(self).model_fields[name].default:
+                rule = "it is allowed only with a workspace; without one, the runtime's own program runs"
+                raise invalid_field(name, given, rule)
         if self.resume_from is not None:
             rule = "it is allowed only with a workspace, which has the checkpoints"
             raise invalid_field("resume_from", self.resume_from, rule)

@@ -11,6 +11,7 @@ from trainjob.status.pods import ContainerFailure, find_failures
 from trainjob.status.progress import Progress
 from trainjob.status.usage import Usage
 from trainjob.status.verdict import Phase, Verdict
+from trainjob.status.watchdog import WatchdogReport
 
 Pod = Mapping[str, Any]
 
@@ -60,6 +61,7 @@ class Evidence:
         log_tail: last lines of the container that failed first; see [trainjob.status.Outcome][].
         progress: last progress in its log.
         usage: usage of its pods; None if nobody counted it.
+        watchdogs: last report of each node's watchdog, as far as its log was read.
     """
 
     pods: FinalPods = FinalPods()
@@ -68,3 +70,4 @@ class Evidence:
     log_tail: Sequence[str] = ()
     progress: Progress | None = None
     usage: Usage | None = None
+    watchdogs: Sequence[WatchdogReport] = ()

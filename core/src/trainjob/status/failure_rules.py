@@ -20,6 +20,7 @@ from trainjob.errors import (
     CommandFailed,
     DeadlineExceeded,
     Diverged,
+    Hung,
     ImageUnavailable,
     InstallationFailed,
     Interrupted,
@@ -55,6 +56,8 @@ class Category(str, Enum):
     """The packages of the training could not be installed in its pod."""
     DIVERGED = "Diverged"
     """Loss and gradients of the training were not finite numbers."""
+    HUNG = "Hung"
+    """The watchdog of the training has ended it, because it made no step."""
     PROGRAM = "Program"
     """The image contains no `trainjob`, or that of another version."""
     OUT_OF_MEMORY = "OutOfMemory"
@@ -173,6 +176,9 @@ RULES: Mapping[Category, Rule] = {
     ),
     Category.DIVERGED: Rule(
         False, "lower the learning rate, set max_grad_norm, or correct the rows of the dataset", Diverged
+    ),
+    Category.HUNG: Rule(
+        False, "read the stacks above; correct the code at that place, or avoid the node of the rank that hung", Hung
     ),
     Category.PROGRAM: Rule(
         False,

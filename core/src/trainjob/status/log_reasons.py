@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainjob.errors import DIVERGED, INSTALLATION_FAILED, NO_CREDENTIALS, TOO_LITTLE_SPACE
+from trainjob.errors import DIVERGED, HUNG, INSTALLATION_FAILED, NO_CREDENTIALS, TOO_LITTLE_SPACE
 from trainjob.status.failure_rules import Category
 from trainjob.status.storage_messages import is_storage_full
 
@@ -18,6 +18,7 @@ _PROGRAM_FAILURES = {
     f": failed: {NO_CREDENTIALS}": Category.CONFIGURATION,
     f": failed: {TOO_LITTLE_SPACE}": Category.STORAGE_FULL,
     f"Diverged: {DIVERGED}": Category.DIVERGED,
+    f"watchdog: failed: {HUNG}": Category.HUNG,
 }
 # Messages of `python -m` (Python 3.10 to 3.13) for a program that the image lacks, and of `trainjob.version`.
 _NO_PROGRAM = re.compile(

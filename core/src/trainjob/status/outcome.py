@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from trainjob.control_characters import escape_control_characters
-from trainjob.errors import IncompatibleVersion
+from trainjob.errors import HUNG, IncompatibleVersion
 from trainjob.status.diagnostics import get_sidecar_findings, merge_findings
 from trainjob.status.evidence import Evidence
 from trainjob.status.failure_policies import with_policy_rule
@@ -21,6 +21,7 @@ from trainjob.status.progress import Progress
 from trainjob.status.trainer_status import read_trainer_status
 from trainjob.status.usage import Usage, get_first_start
 from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
+from trainjob.status.watchdog import WatchdogReport, describe_hang
 
 RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
 """Reason of this project for a job that it ended after more container failures than allowed."""
@@ -46,6 +47,8 @@ class Outcome:
         rank: rank of the container that failed first.
         exit_code: exit code of that container, 1-255.
         failed_process: the process that failed first in that container, if torchrun names one.
+        hang: which rank made no step at the end and where it was, as the training's watchdogs found it.
+        watchdog_action: what these watchdogs do about a hang, see `trainjob.Watchdog`; empty without a hang.
         events: recent Warning events about the job and its pods, one line each.
         log_tail: last lines of the container that failed first. If its log was deleted with its pod before it could be
             read, these are lines of another failed container, each with its source: `[node-1] Connection reset by
@@ -82,6 +85,8 @@ class Outcome:
     started: str = ""
     restarts: int = 0
     failed_process: ProcessFailure | None = None
+    hang: str = ""
+    watchdog_action: str = ""
 
     @property
     def gpu_seconds(self) -> float | None:
@@ -102,6 +107,12 @@ class Outcome:
     def retryable(self) -> bool:
         """Whether the same step may succeed without any change by a person."""
         return RULES[self.category].retryable
+
+    @property
+    def is_interruption(self) -> bool:
+        """Whether another attempt follows as after an interruption by the infrastructure."""
+        is_restarted = self.category is Category.HUNG and self.watchdog_action == "restart"
+        return is_restarted or self.category is Category.INFRASTRUCTURE
 
     @property
     def seconds(self) -> float | None:
@@ -134,6 +145,8 @@ class Outcome:
         """Reason that the failed step printed; empty if its last log lines contain none."""
         if self.category in _ENDED_FROM_OUTSIDE:
             return ""
+        if self.category is Category.HUNG and self.hang:
+            return f"{HUNG}: {self.hang}"
         if self.failed_process and self.failed_process.reason:  # the other processes then fail because of this one
             return self.failed_process.reason
         return "" if self.category is Category.OUT_OF_MEMORY else find_reason(self.log_tail)
@@ -171,6 +184,8 @@ class Outcome:
             failed += f", exit code {exit_code}"
         reported, printed = self.reason + (f": {self.message}" if self.message else ""), self.printed_reason
         lines = [f"{failed}: {printed}", f"  {reported}"] if printed else [f"{failed}: {reported}"]
+        if self.hang and self.hang not in lines[0]:
+            lines.append(f"  watchdog: {self.hang}")
         lines += [f"  event: {event}" for event in self.events]
         lines += [f"  log: {line}" for line in self.log_tail]
         return escape_control_characters("\n".join([*lines, *warnings]))
@@ -247,6 +262,8 @@ def build_outcome(
     verdict = with_policy_rule(verdict, evidence.events, evidence.jobset)
     first = evidence.pods.find_first_failure(verdict)
     process = find_failed_process(evidence.log_tail) if first else None
+    watchdogs = evidence.watchdogs or [each for line in evidence.log_tail if (each := WatchdogReport.from_line(line))]
+    hang = describe_hang(watchdogs) if any(report.is_alarm for report in watchdogs) else ""
     category, message = _categorize(verdict, first, evidence.log_tail, process), _message(verdict, first)
     if category is Category.DEADLINE:
         sidecars = get_sidecar_findings(evidence.pods.all, parse_time(_finished_at(job)))
@@ -275,6 +292,8 @@ def build_outcome(
         started=get_first_start(evidence.pods.all),
         restarts=count_restarts(evidence.pods.all),
         failed_process=process,
+        hang=hang,
+        watchdog_action=watchdogs[0].action if hang else "",
     )
 
 

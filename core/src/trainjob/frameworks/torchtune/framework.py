@@ -22,6 +22,7 @@ PROGRAM_DEPENDENCIES = (
     "trainjob.frameworks.packed_code",
     "trainjob.programs.fetch.folder",
     "trainjob.programs.fetch.record",
+    "trainjob.heartbeats",
     "trainjob.job_variables",
     "trainjob.credentials",
     "trainjob.errors",

@@ -1,7 +1,6 @@
-"""Program that starts a training in its pod, and sends its metrics to an experiment tracker.
+"""Recorder of a training's metrics, which sends them to an experiment tracker.
 
-It starts the training's command as a child process and copies its output. A second child process, the recorder, has the
-tracker's client library. So nothing that the tracker does can end or delay the training. The metrics are those that the
-training writes to its log, which `trainjob.frameworks.log_parser` reads. Only the first node of a training is tracked,
-because rank 0 writes the metrics.
+It is a process of its own with the tracker's client library. The metrics are those that the training writes to its log,
+which `trainjob.frameworks.log_parser` reads. Only the first node of a training is tracked, because rank 0 writes the
+metrics.
 """

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from trainjob.frameworks.log_parser import JobLogParser
+from trainjob.frameworks.supervision.output_lines import OutputLines
 
 __all__ = ["MetricReader"]
-
-_LINE_END = re.compile(rb"[\r\n]")
-_MAX_LINE_BYTES = 1 << 16
 
 
 class MetricReader:
@@ -19,20 +16,17 @@ class MetricReader:
 
     def __init__(self) -> None:
         """Create a reader that has seen no output."""
-        self._parser = JobLogParser()
-        self._incomplete = b""
+        self._parser, self._lines = JobLogParser(), OutputLines()
         self._step = -1
         self._names: set[str] = set()  # of the step's values that were returned
 
     def feed(self, chunk: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the step and its new values for each line or frame of a progress bar.
 
-        Lines without values yield nothing. Of a line over 64 KiB only the end is read.
+        Lines without values yield nothing.
         """
-        *lines, rest = _LINE_END.split(self._incomplete + chunk)
-        self._incomplete = rest[-_MAX_LINE_BYTES:]
-        for line in lines:
-            if values := self._read_line(line[-_MAX_LINE_BYTES:].decode(errors="replace")):
+        for line in self._lines.feed(chunk):
+            if values := self._read_line(line):
                 yield self._step, values
 
     def finish(self) -> Iterator[tuple[int, dict[str, Any]]]:

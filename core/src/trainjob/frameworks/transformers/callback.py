@@ -1,4 +1,4 @@
-"""Callback of transformers' Trainer: progress in the log, complete checkpoints, a save after SIGTERM, divergence."""
+"""Callback of transformers' Trainer: progress, heartbeats, checkpoints, a save after SIGTERM, divergence."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from trainjob.frameworks.transformers.checkpoints import is_of_another_training,
 from trainjob.frameworks.transformers.new_hyperparameters import keep_hyperparameters
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE
 from trainjob.frameworks.transformers.termination_vote import TerminationVote
+from trainjob.heartbeats import begin, finish, report_life, report_step
 
 if TYPE_CHECKING:
     from trainjob.frameworks.copier_process import CopierProcess
@@ -63,6 +64,7 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         Raises:
             InvalidSpec: the checkpoint of another training has all steps of this one already.
         """
+        begin()
         # A resumed state has those of the earlier attempt, and this attempt may have others (transformers 5.23).
         state.compute_steps(args, state.max_steps)
         self._step, self._epoch, self._first_step = state.global_step, round(state.epoch or 0.0, 4), state.global_step
@@ -93,6 +95,7 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         Raises:
             Diverged: loss and gradients of several lines were not finite, in all processes of the training.
         """
+        report_life()
         if logs is None:
             return
         if "loss" in logs:
@@ -104,10 +107,23 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         logs |= {"step": state.global_step, "max_steps": state.max_steps, "num_train_epochs": state.num_train_epochs}
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Save now if any process got SIGTERM."""
+        """Report the step, and save now if any process got SIGTERM."""
+        report_step(state.global_step)
         if self._owner and self._vote.passes():
             control.should_save = True
         self._prepare_save(args, state, control)
+
+    def on_substep_end(
+        self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, **_: Any
+    ) -> None:
+        """Report a batch of a step that has several."""
+        report_life()
+
+    def on_prediction_step(
+        self, _args: TrainingArguments, _state: TrainerState, _control: TrainerControl, **_: Any
+    ) -> None:
+        """Report a batch of an evaluation."""
+        report_life()
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Prepare a save at the end of an epoch."""
@@ -115,15 +131,17 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_save(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
         """Record that the checkpoint is complete, and end if a process got SIGTERM."""
+        report_life()
         if self._owner:
             self._vote.complete_save(_find_folder(args, state), self._owner, self._copier)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, _control: TrainerControl, **_: Any) -> None:
-        """Check that the last step left finite weights.
+        """End the heartbeats, and check that the last step left finite weights.
 
         Raises:
             Diverged: the last logged loss or gradient is not finite.
         """
+        finish()
         has_overflow = not args.fp16 and not math.isfinite(self._values.get("grad_norm", 0.0))
         if self._non_finite_logs or has_overflow:
             self._raise_diverged(state.global_step)

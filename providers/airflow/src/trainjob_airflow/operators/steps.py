@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         SecretReference,
         TensorBoard,
         WandB,
+        Watchdog,
         WorkspaceVolume,
     )
     from trainjob_airflow.operators.workspace import Workspace
@@ -436,6 +437,7 @@ class FineTuneOperator(StepOperator):
         "checkpoint_uri",
         "checkpoint_endpoint",
         "tracking",
+        "watchdog",
         "env",
         "secret",
         "program",
@@ -483,6 +485,7 @@ class FineTuneOperator(StepOperator):
         checkpoint_uri: str | None = None,
         checkpoint_endpoint: str | None = None,
         tracking: MLflow | WandB | TensorBoard | Mapping[str, Any] | str | None = None,
+        watchdog: Watchdog | Mapping[str, Any] | str | None = None,
         env: Mapping[str, Any] | None = None,
         secret: SecretReference | Mapping[str, Any] | str | None = None,
         program: str | None = None,
@@ -539,6 +542,8 @@ class FineTuneOperator(StepOperator):
             tracking: experiment tracker that gets the configuration as parameters, and the training's metrics: an
                 `MLflow`, `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or
                 `tensorboard`); only with a workspace. A retry continues the same tracked run.
+            watchdog: limits of the training's silence, and what follows when it hangs: a `Watchdog`, or a dict of its
+                fields; only with a workspace. By default nobody watches.
             env: environment variables by name; secrets as `SecretKeyReference`.
             secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
             program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so
@@ -598,6 +603,7 @@ class FineTuneOperator(StepOperator):
                 "checkpoint_uri": checkpoint_uri,
                 "checkpoint_endpoint": checkpoint_endpoint,
                 "tracking": tracking,
+                "watchdog": watchdog,
                 "env": env,
                 "secret": secret,
                 "program": program,
@@ -820,6 +826,7 @@ class TrainJobOperator(ManifestOperator):
         "initializer",
         "workspace",
         "tracking",
+        "watchdog",
         "program",
         "model_check",
         "max_restarts",
@@ -853,6 +860,7 @@ class TrainJobOperator(ManifestOperator):
         initializer: Initializer | Mapping[str, Any] | str | None = None,
         workspace: Workspace | WorkspaceVolume | str | None = None,
         tracking: MLflow | WandB | TensorBoard | Mapping[str, Any] | str | None = None,
+        watchdog: Watchdog | Mapping[str, Any] | str | None = None,
         program: str | None = None,
         model_check: ModelCheck | Mapping[str, Any] | str | None = None,
         max_restarts: int | str | None = None,
@@ -890,7 +898,9 @@ class TrainJobOperator(ManifestOperator):
             tracking: experiment tracker that gets the parameters, and the metrics in the training's log: an `MLflow`,
                 `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or `tensorboard`).
                 The image must contain Python, and the trainer must have a command.
-            program: where the code that sends them comes from, and that of `model_check`: `packed` sends it in the
+            watchdog: limits of the training's silence, and what follows when it hangs: a `Watchdog`, or a dict of its
+                fields; by default nobody watches. The image must contain Python, and the trainer must have a command.
+            program: where the code of `tracking`, `watchdog` and `model_check` comes from: `packed` sends it in the
                 command of the pods; `image` runs the `trainjob` of the image, with readable arguments; by default
                 `packed`.
             model_check: folders that must have no model of another workflow run: a `ModelCheck` or a dict of its
@@ -945,6 +955,7 @@ class TrainJobOperator(ManifestOperator):
                 "initializer": initializer,
                 "workspace": workspace,
                 "tracking": tracking,
+                "watchdog": watchdog,
                 "program": program,
                 "model_check": model_check,
                 "max_restarts": max_restarts,

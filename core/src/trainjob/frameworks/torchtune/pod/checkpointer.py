@@ -16,6 +16,7 @@ from torchtune.training import ADAPTER_KEY, MODEL_KEY, FullModelHFCheckpointer
 from trainjob.errors import DIVERGED, Diverged
 from trainjob.frameworks.folder_lease import continue_lease
 from trainjob.frameworks.torchtune.pod.epochs import mark_complete, remove_states, state_file
+from trainjob.heartbeats import begin
 
 __all__ = ["ResumableCheckpointer"]
 
@@ -30,6 +31,7 @@ class ResumableCheckpointer(FullModelHFCheckpointer):  # type: ignore[misc]
             OutputInUse: another training uses the folder.
         """
         super().__init__(*args, **options)
+        begin()  # only for the stacks: the recipe writes its steps to the log
         if os.environ.get("RANK", "0") == "0":
             continue_lease(self._output_dir)
 

@@ -44,6 +44,7 @@ def fine_tune(
     checkpoint_uri: str = "",
     checkpoint_endpoint: str = "",
     tracking: Dict[str, Any] = {},
+    watchdog: Dict[str, Any] = {},
     env: Dict[str, Any] = {},
     secret: Dict[str, Any] = {},
     program: str = "packed",
@@ -140,6 +141,8 @@ def fine_tune(
         tracking: Experiment tracker that gets the configuration as parameters, and the training's metrics: an `MLflow`,
             `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or `tensorboard`); only
             with a workspace. A retry continues the same tracked run.
+        watchdog: Limits of the training's silence, and what follows when it hangs: a `Watchdog`, or a dict of its
+            fields; only with a workspace. By default nobody watches.
         env: Environment variables by name; secrets as `SecretKeyReference`.
         secret: Name of the Kubernetes Secret with the credentials, or a `SecretReference`.
         program: Where the code of the step's program comes from. `packed` sends it in the command of the pods, so that

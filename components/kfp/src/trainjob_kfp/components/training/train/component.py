@@ -37,6 +37,7 @@ def train(
     initializer: Dict[str, Any] = {},
     workspace: str = "",
     tracking: Dict[str, Any] = {},
+    watchdog: Dict[str, Any] = {},
     program: str = "packed",
     model_check: Dict[str, Any] = {},
     max_restarts: int = 0,
@@ -116,7 +117,9 @@ def train(
         tracking: Experiment tracker that gets the parameters, and the metrics in the training's log: an `MLflow`,
             `WandB` or `TensorBoard`, or a dict of its fields and `backend` (`mlflow`, `wandb` or `tensorboard`). The
             image must contain Python, and the trainer must have a command.
-        program: Where the code that sends them comes from, and that of `model_check`: `packed` sends it in the command
+        watchdog: Limits of the training's silence, and what follows when it hangs: a `Watchdog`, or a dict of its
+            fields; by default nobody watches. The image must contain Python, and the trainer must have a command.
+        program: Where the code of `tracking`, `watchdog` and `model_check` comes from: `packed` sends it in the command
             of the pods; `image` runs the `trainjob` of the image, with readable arguments; by default `packed`.
         model_check: Folders that must have no model of another workflow run: a `ModelCheck` or a dict of its fields.
             The image must contain Python, and the trainer must have a command.

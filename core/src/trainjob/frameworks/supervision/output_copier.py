@@ -1,4 +1,4 @@
-"""Copy of a training's output to standard output and to the recorder."""
+"""Copy of a training's output to standard output and to those who read it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from trainjob.frameworks.tracking.container_output import ContainerOutput
+from trainjob.frameworks.supervision.container_output import ContainerOutput
 
 __all__ = ["OutputCopier"]
 
@@ -21,15 +21,15 @@ _MAX_SILENCE, _MAX_LEFT_BEHIND = 5.0, 60.0
 class OutputCopier:
     """Thread that copies a training's output until its end."""
 
-    def __init__(self, source: int, output: ContainerOutput, put: Callable[[bytes], None]) -> None:
+    def __init__(self, source: int, output: ContainerOutput, readers: Sequence[Callable[[bytes], None]]) -> None:
         """Start to copy.
 
         Args:
             source: file descriptor of the training's output, which the copier closes.
             output: the container's output.
-            put: function that gets each chunk, too.
+            readers: functions that get each chunk, too; they do not wait.
         """
-        self._source, self._output, self._put = source, output, put
+        self._source, self._output, self._readers = source, output, readers
         self._ended, self._end = os.pipe()  # the second is closed after the training's end
         self._thread = threading.Thread(target=self._copy, name="output", daemon=True)
         self._thread.start()
@@ -51,7 +51,8 @@ class OutputCopier:
                 if not (chunk := os.read(self._source, _CHUNK)):
                     break
                 self._output.write(chunk)
-                self._put(chunk)
+                for put in self._readers:
+                    put(chunk)
         except OSError:
             pass  # standard output is closed: the training's next write fails, as it does without this program
         finally:

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from trainjob.frameworks.tracking import container_output
-from trainjob.frameworks.tracking.container_output import ContainerOutput
+from trainjob.frameworks.supervision import container_output
+from trainjob.frameworks.supervision.container_output import ContainerOutput
 
 
 @pytest.fixture

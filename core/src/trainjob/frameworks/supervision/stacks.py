@@ -1,0 +1,126 @@
+"""Stacks of Python processes, which they write themselves after a signal (module `faulthandler`)."""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainjob.frameworks.supervision.processes import Process
+from trainjob.heartbeats import get_stacks_signal
+
+__all__ = ["Frame", "Stacks", "request_stacks"]
+
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)[^\n]*\(most recent call first\):\n", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.MULTILINE)
+_MAX_BYTES = 1 << 20
+_LONGEST_DUMP, _PAUSE = 2.0, 0.02  # seconds
+_STANDARD_LIBRARY = re.compile(r"(?:^<frozen |/lib/python3\.\d+/(?!(?:site|dist)-packages/))")
+# Functions that say where a training waits better than the lines that they call. The last one is torch's function for
+# all backward passes, in which the ranks of DistributedDataParallel and FSDP wait for the gradients of the others.
+_COLLECTIVES = "torch/distributed/distributed_c10d.py"
+_BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
+_DATA_LOADER = "torch/utils/data/dataloader.py"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call in a stack."""
+
+    file: str
+    line: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.function} ({_shorten(self.file)}:{self.line})"
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """Stacks of the threads of one process.
+
+    Attributes:
+        text: the stacks as the process has written them; empty if it wrote none.
+        main: stack of the main thread, the most recent call first.
+    """
+
+    text: str = ""
+    main: Sequence[Frame] = ()
+
+    @property
+    def collective(self) -> str:
+        """Name of the collective operation that the main thread is in; empty if it is in none."""
+        for frame in reversed(self.main):  # the outermost one, which the training has called
+            if frame.file.endswith(_COLLECTIVES) and not frame.function.startswith("_"):
+                return frame.function
+        innermost = self.main[0] if self.main else None
+        is_backward = innermost and innermost.file.endswith(_BACKWARD[0]) and innermost.function == _BACKWARD[1]
+        return "backward" if is_backward else ""
+
+    @property
+    def place(self) -> str:
+        """Function and line of the most recent call outside of the standard library."""
+        if not self.main:
+            return ""
+        own = next((frame for frame in self.main if not _STANDARD_LIBRARY.search(frame.file)), self.main[0])
+        return "DataLoader.__next__" if own.file.endswith(_DATA_LOADER) else str(own)
+
+
+def request_stacks(process: Process, path: Path, main_thread: int | None = None) -> Stacks:
+    """Return the stacks that a process writes to a file at a signal.
+
+    They are empty for a process that does not handle the signal, or cannot because it is stopped.
+
+    Args:
+        process: the process.
+        path: the file, to which other processes write at other times.
+        main_thread: identifier of its main thread; None means the last thread that it writes.
+    """
+    number = get_stacks_signal()
+    if process.is_stopped or process.has_ended or process.has_debugger or not process.catches(number):
+        return Stacks()
+    try:
+        start = path.stat().st_size
+        os.kill(process.pid, number)
+        end = _wait_for_dump(path, start)
+        with path.open("rb") as file:
+            file.seek(start)
+            text = file.read(min(end - start, _MAX_BYTES)).decode(errors="replace")
+    except OSError:
+        return Stacks()
+    return parse_stacks(text, main_thread)
+
+
+def parse_stacks(text: str, main_thread: int | None = None) -> Stacks:
+    """Return the stacks in the output of `faulthandler`."""
+    _, *parts = _THREAD.split(text)
+    threads = {int(ident, 16): frames for ident, frames in zip(parts[::2], parts[1::2], strict=True)}
+    if not threads:
+        return Stacks(text)
+    frames = threads.get(main_thread or 0, list(threads.values())[-1])
+    return Stacks(text, tuple(Frame(*found) for found in _FRAME.findall(frames)))
+
+
+def _wait_for_dump(path: Path, start: int) -> int:
+    """Return the file's size when a dump is complete: it does not grow any more."""
+    deadline, size = time.monotonic() + _LONGEST_DUMP, start
+    while time.monotonic() < deadline:
+        time.sleep(_PAUSE)
+        now = path.stat().st_size
+        if now == size > start:
+            break
+        size = now
+    return size
+
+
+def _shorten(path: str) -> str:
+    """Return a path below the folder of its packages, or its last two parts."""
+    packages = sysconfig.get_path("purelib")
+    if path.startswith(f"{packages}/"):
+        return path[len(packages) + 1 :]
+    _, found, rest = path.rpartition("-packages/")
+    return rest if found else "/".join(path.split("/")[-2:])

@@ -1,0 +1,252 @@
+"""Watchdog of one pod: it finds ranks that hang, reports where they are, and may end the training."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from trainjob.frameworks.supervision.output_reader import OutputReader
+from trainjob.frameworks.supervision.rank_look import RankLook, describe_rank, look_at
+from trainjob.heartbeats import Heartbeat, read_heartbeats
+from trainjob.status.watchdog import WatchdogReport, describe_hang
+
+__all__ = ["Watchdog", "WatchdogSettings"]
+
+# Without a limit in the request: so many median steps, and at least so many seconds. The second value is for a training
+# that has made too few steps for a median; the first ones often compile kernels.
+_MEDIAN_STEPS, _MIN_SILENCE, _SILENCE_OF_FIRST_STEPS = 20.0, 300.0, 1800.0
+_FEW_STEPS = 3
+_MAX_PACES = 64  # of the last looks
+_SAMPLES = 3  # looks at a process in which nothing may change if it hangs
+_LONGEST_GAP = 10.0  # seconds between two of them
+_MAX_INTERVAL = 5.0  # seconds between two looks at the heartbeats
+# An active process, and one that waits for ranks of other pods, hangs after so many times the limit.
+_ACTIVE_FACTOR, _WAITING_FACTOR = 10.0, 4.0
+_LONGEST_SETTLING = 30.0  # seconds before an action, in which the other pods report, too
+_NO_RANK = -1  # of a training whose processes do not report themselves
+_MAX_FRAMES = 40  # of each stack in the log
+
+
+@dataclass(frozen=True)
+class WatchdogSettings:
+    """Settings of a watchdog, as its program in the pod gets them.
+
+    `trainjob.spec.Watchdog` describes them.
+
+    Attributes:
+        action: `report`, `restart` or `fail`.
+        first_step_within: seconds until the first step; None means no limit.
+        silence: seconds without a sign of life; None means a limit that follows from the training's own pace.
+    """
+
+    action: str
+    first_step_within: float | None = None
+    silence: float | None = None
+
+    def to_json(self) -> str:
+        """Return the settings as one line of JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> WatchdogSettings:
+        """Return the settings from the text of [to_json][].
+
+        Raises:
+            ValueError: the text is not JSON.
+            TypeError: the text is JSON of another form.
+        """
+        return cls(**json.loads(text))
+
+
+class Watchdog:
+    """Thread that reads the heartbeats of a pod's ranks.
+
+    It looks at their processes only if they are silent.
+    """
+
+    def __init__(
+        self,
+        settings: WatchdogSettings,
+        folder: Path,
+        node: int,
+        print_line: Callable[[str], None],
+    ) -> None:
+        """Create a watchdog that does nothing before [start][].
+
+        Args:
+            settings: limits and action.
+            folder: folder of the heartbeats.
+            node: number of the pod's node.
+            print_line: writes a line to the log.
+        """
+        self._verdict = ""
+        self._settings, self._folder, self._node = settings, folder, node
+        self._print = print_line
+        self._output = OutputReader()
+        self._stopped = threading.Event()
+        self._paces: list[float] = []  # seconds of one step
+        self._last_step: tuple[int, float] | None = None
+        self._started_at = self._alive_at = time.monotonic()  # no silence counts from before the second one
+        self._examine_after = 0.0  # seconds of silence
+        self._reported: WatchdogReport | None = None
+        least = [each for each in (settings.silence, settings.first_step_within, _MAX_INTERVAL * 8) if each is not None]
+        self._interval = min(least) / 8
+
+    def start(self, training: int, end_training: Callable[[], None]) -> None:
+        """Watch a training from now on.
+
+        Args:
+            training: process ID of the training's first process.
+            end_training: ends all processes of the training.
+        """
+        self._training, self._end_training = training, end_training
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread.start()
+
+    def put(self, chunk: bytes) -> None:
+        """Give a chunk of the training's output to the watchdog."""
+        self._output.put(chunk)
+
+    def stop(self) -> str:
+        """End the watch, and return why the watchdog has ended the training; empty if it has not."""
+        self._stopped.set()
+        self._thread.join()
+        return self._verdict
+
+    def _watch(self) -> None:
+        try:
+            last = time.monotonic()
+            while not self._stopped.wait(self._interval):
+                now = time.monotonic()
+                if now - last > 2 * self._interval + 1.0:  # this process itself was stopped, and so were the others
+                    self._alive_at = now
+                last = now
+                self._look(now)
+        except Exception as error:  # noqa: BLE001 - the training must not notice
+            self._print(f"watchdog: the training continues unwatched: {error!r}")
+
+    def _look(self, now: float) -> None:
+        ranks = self._find_ranks()
+        self._observe_pace(ranks, now)
+        silent = [rank for rank in ranks if self._is_silent(rank, now)]
+        if not silent:
+            self._examine_after = 0.0
+            if self._reported and not self._stopped.is_set():
+                self._print(replace(self._reported, ranks=(), is_alarm=False).to_line())
+                self._print("watchdog: the training makes steps again")
+                self._reported = None
+            return
+        longest = max(now - self._alive_since(rank) for rank in silent)
+        if not self._reported and longest >= self._examine_after:
+            self._examine(ranks, silent, now)
+
+    def _find_ranks(self) -> list[Heartbeat]:
+        """Return the last signs of life.
+
+        Ranks that report no steps have those of the log. If no process ever reports itself, the training's first one
+        is a rank.
+        """
+        known, output = list(read_heartbeats(self._folder)), self._output
+        if any(rank.step is not None for rank in known):
+            output.is_needed = False
+        if not output.is_needed:
+            return known
+        known = known or [Heartbeat(_NO_RANK, 1, self._training, 0, None, self._started_at)]
+        if output.step is not None:
+            return [replace(rank, step=output.step, time=max(rank.time, output.step_at)) for rank in known]
+        return [
+            replace(rank, time=max(rank.time, output.written_at)) if self._counts_output(rank) else rank
+            for rank in known
+        ]
+
+    def _counts_output(self, rank: Heartbeat) -> bool:
+        """Return whether the lines of the log are the only signs of life of a training."""
+        has_limit = self._settings.silence is not None and self._settings.first_step_within is None
+        return rank.rank == _NO_RANK and has_limit
+
+    def _observe_pace(self, ranks: Sequence[Heartbeat], now: float) -> None:
+        step = max((rank.step for rank in ranks if rank.step is not None), default=None)
+        if step is None or (self._last_step and self._last_step[0] == step):
+            return
+        if self._last_step and step > self._last_step[0]:
+            self._paces = [*self._paces[1 - _MAX_PACES :], (now - self._last_step[1]) / (step - self._last_step[0])]
+        self._last_step = (step, now)
+
+    def _get_limit(self, rank: Heartbeat) -> float | None:
+        if rank.step is None and not self._counts_output(rank):
+            return self._settings.first_step_within
+        if self._settings.silence is not None:
+            return self._settings.silence
+        if len(self._paces) < _FEW_STEPS:
+            return _SILENCE_OF_FIRST_STEPS
+        return max(_MIN_SILENCE, _MEDIAN_STEPS * statistics.median(self._paces))
+
+    def _alive_since(self, rank: Heartbeat) -> float:
+        return max(rank.time, self._alive_at)
+
+    def _is_silent(self, rank: Heartbeat, now: float) -> bool:
+        limit = self._get_limit(rank)
+        return limit is not None and now - self._alive_since(rank) > limit
+
+    def _examine(self, ranks: Sequence[Heartbeat], silent: Sequence[Heartbeat], now: float) -> None:
+        """Look at the processes several times, and report the silent ranks unless they are active."""
+        limit = min(limit for rank in silent if (limit := self._get_limit(rank)) is not None)
+        longest = max(now - self._alive_since(rank) for rank in silent)
+        gap = min(_LONGEST_GAP, limit / 10)
+        looks: list[list[RankLook]] = []  # of each rank
+        for number in range(_SAMPLES):
+            if number and self._stopped.wait(gap):
+                return
+            looks.append([look_at(rank, self._folder) for rank in silent])
+        if any(look.has_debugger for each in looks for look in each):
+            self._alive_at = time.monotonic()
+            return
+        by_rank = list(zip(*looks, strict=True))
+        is_active = any(new.differs_from(old, gap) for of in by_rank for old, new in itertools.pairwise(of))
+        after = {rank.rank: rank.time for rank in self._find_ranks()}
+        is_alive = any(after.get(rank.rank, now) > rank.time for rank in silent)
+        if self._stopped.is_set() or is_alive or (is_active and longest < _ACTIVE_FACTOR * limit):
+            self._examine_after = longest + limit / 2
+            return
+        states = [describe_rank(rank, of, now) for rank, of in zip(silent, by_rank, strict=True)]
+        sees_all = len(silent) == len(ranks) >= max(rank.world_size for rank in ranks)
+        is_alarm = sees_all or longest > _WAITING_FACTOR * limit or not all(state.is_waiting for state in states)
+        if not is_alarm and self._examine_after:  # it was reported before
+            return
+        self._print_stacks(silent, looks[-1])
+        self._report(WatchdogReport(self._node, ranks[0].world_size, tuple(states), is_alarm, self._settings.action))
+        if not is_alarm:
+            self._examine_after = _WAITING_FACTOR * limit
+            return
+        self._act(limit)
+
+    def _print_stacks(self, ranks: Sequence[Heartbeat], looks: Sequence[RankLook]) -> None:
+        for rank, look in zip(ranks, looks, strict=True):
+            for pid, stacks in look.stacks.items():
+                source = (
+                    f"rank {rank.rank}" if look.process and pid == look.process.pid else f"rank {rank.rank}, worker"
+                )
+                for frame in stacks.main[:_MAX_FRAMES]:
+                    self._print(f"watchdog: {source}: {frame.file}:{frame.line} in {frame.function}")
+
+    def _report(self, report: WatchdogReport) -> None:
+        self._reported = report if report.is_alarm else None
+        self._print(report.to_line())
+        self._print(f"watchdog: {describe_hang([report])}")
+
+    def _act(self, limit: float) -> None:
+        """End the training unless it makes steps again; until then, the other pods report, too."""
+        report = self._reported
+        if self._settings.action == "report" or report is None:
+            return
+        if self._stopped.wait(min(_LONGEST_SETTLING, limit / 4)):
+            return
+        if all(self._is_silent(rank, time.monotonic()) for rank in self._find_ranks()):
+            self._verdict = describe_hang([report])
+            self._end_training()

@@ -1,0 +1,41 @@
+"""Watchdog of a training: when it counts as hanging, and what follows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from trainjob.spec.base import Spec, invalid_field
+from trainjob.spec.durations import Duration
+
+WatchdogAction = Literal["report", "restart", "fail"]
+
+
+def _validate_limit(limit: timedelta) -> timedelta:
+    if limit < timedelta(seconds=1):
+        raise invalid_field("", f"{limit.total_seconds():g} s", "it must be at least one second")
+    return limit
+
+
+_Limit = Annotated[Duration, AfterValidator(_validate_limit)]
+
+
+class Watchdog(Spec):
+    """Limits of a training's silence, and the action when it hangs.
+
+    A silent rank hangs if its process is stopped, blocked or gone, or if nothing has changed in its stack and little in
+    its files while it was looked at. An active one, such as a long save or evaluation, hangs after ten times the limit.
+
+    Attributes:
+        silence: time without a step, such as `10m`, after which the processes of a training are looked at. None means
+            20 times the median of its steps, and at least 5 minutes; until it has made some steps, 30 minutes.
+        first_step_within: time until the first step after which they are looked at; None means no limit.
+        action: what follows: `report` writes the ranks, their places and stacks to the log; `restart` also ends the
+            TrainJob, and another attempt starts as after an interruption (`interruption_retries`); `fail` ends it.
+    """
+
+    silence: _Limit | None = None
+    first_step_within: _Limit | None = None
+    action: WatchdogAction = "report"

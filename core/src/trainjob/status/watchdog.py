@@ -1,0 +1,150 @@
+"""Reports of watchdogs in the log, one for each pod, and what they say together about the training.
+
+A pod sees its own ranks only. A rank that waits for the others in a collective operation looks like one that hangs, so
+the rank that hangs is found by comparing the reports of all pods.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+PREFIX = "trainjob watchdog: "
+"""Start of a line of the log with a report."""
+STOPPED, GONE, BLOCKED, RUNNING = "stopped", "gone", "blocked", "running"
+_ENDED_STATES = (STOPPED, GONE, BLOCKED)
+_MAX_NAMED = 4  # ranks that a text names one by one
+
+
+@dataclass(frozen=True)
+class RankState:
+    """State of one rank that has made no step for long.
+
+    Attributes:
+        rank: its rank; None for a training whose processes report no ranks, only progress in the log.
+        step: last step that it has completed; None before the first one.
+        seconds: seconds since its last sign of life.
+        state: state of its process: `running`, `stopped` (SIGSTOP), `blocked` (in the kernel, such as on a disk that
+            does not answer) or `gone`.
+        place: function and line in which its main thread is, or what is known otherwise; it may be empty.
+        collective: name of the collective operation in which it waits for other ranks; empty if it is in none.
+        workers: places of its child processes, such as workers of a data loader.
+    """
+
+    rank: int | None
+    step: int | None
+    seconds: float
+    state: str = RUNNING
+    place: str = ""
+    collective: str = ""
+    workers: tuple[str, ...] = ()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it only waits for other ranks."""
+        return bool(self.collective) and self.state == RUNNING
+
+    def describe(self) -> str:
+        """Return where it is, such as `it is in train (train.py:12)`."""
+        if self.state == STOPPED:
+            return "its process is stopped by a signal (SIGSTOP)"
+        if self.state == GONE:
+            return "its process does not exist any more"
+        workers = f" (worker: {'; '.join(self.workers)})" if self.workers else ""
+        if self.state == BLOCKED:
+            return f"its process is blocked in the kernel{f', in {self.place}' if self.place else ''}{workers}"
+        return f"it is in {self.place}{workers}" if self.place else f"its place is not known{workers}"
+
+
+@dataclass(frozen=True)
+class WatchdogReport:
+    """Report of one pod's watchdog.
+
+    Attributes:
+        node: number of the pod's node in the training.
+        world_size: number of ranks of the training.
+        ranks: the pod's ranks that have made no step for long; none when they make steps again.
+        is_alarm: whether the training hangs, as far as this pod sees; otherwise its ranks wait for others.
+        action: what the watchdog does after an alarm: `report`, `restart` or `fail`.
+    """
+
+    node: int
+    world_size: int
+    ranks: tuple[RankState, ...]
+    is_alarm: bool
+    action: str
+
+    def to_line(self) -> str:
+        """Return the line of the log."""
+        return PREFIX + json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_line(cls, line: str) -> WatchdogReport | None:
+        """Return the report in a line of the log; None if it has none."""
+        _, found, text = line.partition(PREFIX)
+        if not found:
+            return None
+        try:
+            values = json.loads(text)
+            ranks = tuple(RankState(**{**rank, "workers": tuple(rank["workers"])}) for rank in values.pop("ranks"))
+            return cls(**values, ranks=ranks)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+
+def describe_hang(reports: Iterable[WatchdogReport]) -> str:
+    """Return which rank of a training hangs and where, from the last report of each pod.
+
+    For example: `rank 3 of 16 on node-1 has made no step for 9 min since step 41: it is in DataLoader.__next__; 15
+    ranks wait in all_reduce`. The text is empty without a report.
+    """
+    located = [(rank, report.node) for report in reports for rank in report.ranks]
+    if not located:
+        return ""
+    total = max(len(located), *(report.world_size for report in reports))
+    hanging = [located[index] for index in _find_hanging([rank for rank, _ in located])]
+    others = [rank for rank, _ in located if all(rank is not each for each, _ in hanging)]
+    waits = Counter(rank.collective for rank in others if rank.is_waiting)
+    waiting = [f"{_count_ranks(count)} in {name}" for name, count in waits.most_common()]
+    if not hanging:
+        longest = max(rank.seconds for rank, _ in located)
+        return f"no rank of {total} has made a step for {_format_seconds(longest)}: {', '.join(waiting)}"
+    texts = [_describe_rank(rank, node, total) for rank, node in hanging[:_MAX_NAMED]]
+    if len(hanging) > _MAX_NAMED:
+        texts.append(f"so have {len(hanging) - _MAX_NAMED} more ranks")
+    return "; ".join([*texts, *waiting])
+
+
+def _find_hanging(ranks: Sequence[RankState]) -> list[int]:
+    """Return the indexes of the ranks for which the others wait; empty if none differs.
+
+    These are ranks whose process does not run, else those that wait in no collective operation, else those in another
+    one than most. Of several, those with the lowest step.
+    """
+    ended = [index for index, rank in enumerate(ranks) if rank.state in _ENDED_STATES]
+    outside = [index for index, rank in enumerate(ranks) if not rank.is_waiting]
+    names = Counter(rank.collective for rank in ranks).most_common()
+    apart = [index for index, rank in enumerate(ranks) if rank.collective != names[0][0]] if len(names) > 1 else []
+    found = ended or outside or apart
+    steps = [_step_number(ranks[index]) for index in found]
+    return [index for index, step in zip(found, steps, strict=True) if step == min(steps)]
+
+
+def _step_number(rank: RankState) -> int:
+    return -1 if rank.step is None else rank.step
+
+
+def _describe_rank(rank: RankState, node: int, total: int) -> str:
+    subject = f"node-{node}" if rank.rank is None else f"rank {rank.rank} of {total} on node-{node}"
+    since = "and none before" if rank.step is None else f"since step {rank.step}"
+    return f"{subject} has made no step for {_format_seconds(rank.seconds)} {since}: {rank.describe()}"
+
+
+def _count_ranks(count: int) -> str:
+    return "1 rank waits" if count == 1 else f"{count} ranks wait"
+
+
+def _format_seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,96 @@
+"""Trainings that hang on the laptop cluster: what the waiter learns from the watchdogs of their pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainjob import CustomTrainer, CustomTrainerContainer, RunKey, TrainJob, Watchdog, submit, wait
+from trainjob.errors import Hung
+from trainjob.lifecycle import Listener
+from trainjob.lifecycle.resubmission import plan_resubmission
+from trainjob.status import Category
+
+PRINT_STEPS = """
+import time
+for step in range(1, 4):
+    print({"loss": 1 / step, "epoch": step / 10, "step": step, "max_steps": 10, "num_train_epochs": 1}, flush=True)
+    time.sleep(0.1)
+"""
+HANG = "time.sleep(10_000)\n"
+
+
+def run(cluster, unique, trainer, **watchdog):
+    lines = []
+    job = TrainJob(trainer=trainer, watchdog=Watchdog(silence="3s", **watchdog))
+    reference = submit(cluster, job, RunKey("test", "watchdog", unique, "run-1"))
+    return reference, wait(cluster, reference, listener=Listener(on_log=lambda line: lines.append(str(line)))), lines
+
+
+def container(source):
+    return CustomTrainerContainer(image="python:3.12", command=["python", "-c", source])
+
+
+def test_a_container_that_prints_progress(cluster, unique):
+    _, outcome, lines = run(cluster, unique, container(PRINT_STEPS + HANG), action="fail")
+    assert (outcome.category, outcome.exit_code) == (Category.HUNG, 1)
+    assert outcome.hang.startswith("node-0 has made no step for ")
+    assert " since step 3: it is in python" in outcome.hang
+    assert outcome.explain().splitlines()[0].endswith(f"exit code 1: the training hung: {outcome.hang}")
+    assert any(f"watchdog: failed: the training hung: {outcome.hang}" in line for line in lines)
+    with pytest.raises(Hung, match="read the stacks above"):
+        outcome.raise_for_failure()
+
+
+@pytest.mark.parametrize(("action", "is_repeated"), [("restart", True), ("fail", False)])
+def test_another_attempt_follows_as_after_an_interruption(cluster, unique, action, is_repeated):
+    reference, outcome, _ = run(cluster, unique, container(PRINT_STEPS + HANG), action=action)
+    assert outcome.category is Category.HUNG
+    planned = plan_resubmission(reference, outcome, interruption_retries=3)
+    assert (planned is not None) == is_repeated
+    if planned:
+        assert planned.interruptions == 1
+        assert "was ended by its watchdog (the training hung: node-0 has made no step for " in planned.notice
+
+
+def test_a_report_ends_nothing(cluster, unique):
+    _, outcome, lines = run(cluster, unique, container(f"{PRINT_STEPS}time.sleep(8)\n{PRINT_STEPS}"))
+    assert outcome.succeeded
+    assert any("watchdog: node-0 has made no step for " in line for line in lines)
+
+
+def hang_in_rank_1(how):
+    import threading
+    import time
+
+    import torch
+    import torch.distributed as dist
+
+    from trainjob.heartbeats import report_step
+
+    def wait_for_lock():
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+
+    dist.init_process_group("gloo")
+    for step in range(1, 100):
+        if dist.get_rank() == 1 and step == 6:
+            wait_for_lock() if how == "lock" else time.sleep(10_000)
+        dist.all_reduce(torch.ones(1))
+        report_step(step)
+
+
+@pytest.mark.slow
+@pytest.mark.torchtune
+@pytest.mark.usefixtures("torchrun_lock")
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_rank_under_torchrun(cluster, unique, nodes):
+    trainer = CustomTrainer(
+        func=hang_in_rank_1, func_args={"how": "lock"}, num_nodes=nodes, num_proc_per_node=2 // nodes
+    )
+    _, outcome, lines = run(cluster, unique, trainer, action="fail")
+    assert outcome.category is Category.HUNG, outcome.explain()
+    assert outcome.hang.startswith(f"rank 1 of 2 on node-{nodes - 1} has made no step for ")
+    assert " since step 5: it is in wait_for_lock (" in outcome.hang
+    assert outcome.hang.endswith("; 1 rank waits in all_reduce")
+    assert any("watchdog: rank 1: " in line and "in wait_for_lock" in line for line in lines)

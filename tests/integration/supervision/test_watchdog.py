@@ -1,0 +1,120 @@
+"""The watchdog in the pods of a training: it finds planted hangs, and no others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.integration.supervision.watched_trainings import python, run_python, run_watched, start_watched
+from trainjob.frameworks.supervision.processes import list_descendants
+from trainjob.frameworks.supervision.watchdog import WatchdogSettings
+from trainjob.status.watchdog import WatchdogReport
+
+HANGS = {
+    "sleep": "it is in sleep_for_ever (supervision/stub_training.py:",
+    "lock": "it is in wait_for_lock (supervision/stub_training.py:",
+    "loader": "it is in DataLoader.__next__ (worker: read_rows (supervision/stub_training.py:",
+    "stop": "its process is stopped by a signal (SIGSTOP)",
+    "kill": "its process does not exist any more",
+}
+
+
+@pytest.mark.parametrize(("fault", "place"), HANGS.items())
+def test_a_rank_that_hangs_is_named_with_its_place(fault, place):
+    watched = run_watched(fault, rank=1)
+    assert watched.codes == [1]
+    assert len(watched.alarms) == 1
+    beginning, _, rest = watched.verdict.partition(": ")
+    assert beginning.startswith("rank 1 of 2 on node-0 has made no step for ")
+    assert beginning.endswith(" since step 4")
+    assert rest.startswith(place)
+    assert rest.endswith("; 1 rank waits in all_reduce")
+    assert watched.outputs[0].splitlines()[-1] == f"watchdog: failed: the training hung: {watched.verdict}"
+
+
+@pytest.mark.parametrize("fault", ["", "save", "evaluation", "compilation", "merge"])
+def test_a_training_that_is_only_slow_raises_no_alarm(fault):
+    watched = run_watched(fault, rank=0)
+    assert watched.codes == [0]
+    assert watched.alarms == []
+
+
+def test_the_pods_together_name_the_rank():
+    watched = run_watched("lock", rank=2, nodes=3, per_node=1)
+    assert 1 in watched.codes
+    assert watched.verdict.startswith("rank 2 of 3 on node-2 has made no step for ")
+    assert watched.verdict.endswith("; 2 ranks wait in all_reduce")
+    assert [report.node for report in watched.alarms] == [2]  # the others only wait
+
+
+def test_a_first_step_that_never_ends():
+    ended = run_python("begin(); wait(10_000)", silence=None, first_step_within=2.0, action="fail")
+    assert ended.codes == [1]
+    assert ended.verdict.startswith("rank 0 of 1 on node-0 has made no step for ")
+    assert " and none before: it is in wait (" in ended.verdict
+
+
+@pytest.mark.parametrize("limits", [{"silence": 1.0}, {"silence": None}])
+def test_the_first_step_has_no_limit_unless_one_is_given(limits):
+    assert run_python("begin(); wait(4); report_step(1)", **limits).alarms == []
+
+
+def test_a_training_that_continues_is_reported_again():
+    source = "for step in (1, 2, 3):\n    report_step(step)\n    input()"
+    pod = start_watched(python(source), WatchdogSettings("report", silence=2.0))
+    reports = (report for line in pod.stdout if (report := WatchdogReport.from_line(line)))
+    for step in (1, 2):
+        assert [(rank.rank, rank.step) for rank in next(reports).ranks] == [(0, step)]
+        print(file=pod.stdin, flush=True)
+        assert next(reports).ranks == ()  # it makes steps again
+    pod.communicate("\n")
+    assert pod.returncode == 0
+
+
+def start_and_read(source, word):
+    """Start a training, and return it and its process ID when it has printed a word."""
+    pod = start_watched(python(source), WatchdogSettings("fail", silence=2.0))
+    assert pod.stdout.readline() == f"{word}\n"
+    [training] = [process.pid for process in list_descendants(pod.pid)]
+    return pod, training
+
+
+def test_a_pod_that_was_stopped_as_a_whole_raises_no_alarm():
+    pod, training = start_and_read(
+        "report_step(1); print('began', flush=True); wait(1); report_step(2); wait(1)", "began"
+    )
+    for pid in (pod.pid, training):
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(5)  # longer than the limit
+    for pid in (pod.pid, training):
+        os.kill(pid, signal.SIGCONT)
+    assert pod.communicate()[0] == ""
+    assert pod.returncode == 0
+
+
+ATTACH = """
+import ctypes, sys, time
+ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+PTRACE_SEIZE = 0x4206
+print(ptrace(PTRACE_SEIZE, int(sys.argv[1]), None, None), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_debugger_raises_no_alarm():
+    source = "print('began', flush=True); input(); report_step(1); wait(6); print('waited', flush=True); wait(1)"
+    pod, training = start_and_read(source, "began")
+    command = [sys.executable, "-c", ATTACH, str(training)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as debugger:
+        assert debugger.stdout.readline() == "0\n"
+        print(file=pod.stdin, flush=True)
+        assert pod.stdout.readline() == "waited\n"
+        debugger.communicate("\n")
+    assert pod.communicate()[0] == ""
+    assert pod.returncode == 0

@@ -1,0 +1,112 @@
+"""Reports of watchdogs, and the rank that they name together."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainjob.status.watchdog import RankState as Rank
+from trainjob.status.watchdog import WatchdogReport, describe_hang
+
+
+def report(*ranks, node=0, size=0, is_alarm=True):
+    return WatchdogReport(node, size or len(ranks), ranks, is_alarm, "report")
+
+
+def waiting(rank, step=41, collective="all_reduce"):
+    return Rank(rank, step, 540.0, place="wait (x.py:1)", collective=collective)
+
+
+LOADER = Rank(3, 41, 540.0, place="DataLoader.__next__", workers=("open_rows (rows.py:7)",))
+
+
+def test_the_rank_outside_of_the_collective_operation_is_named():
+    reports = [report(*map(waiting, range(3)), LOADER, size=4)]
+    assert describe_hang(reports) == (
+        "rank 3 of 4 on node-0 has made no step for 9 min since step 41: it is in DataLoader.__next__ "
+        "(worker: open_rows (rows.py:7)); 3 ranks wait in all_reduce"
+    )
+
+
+def test_reports_of_several_nodes_are_compared():
+    reports = [report(waiting(0), waiting(1), node=0, size=4), report(waiting(2), LOADER, node=1, size=4)]
+    assert describe_hang(reports).startswith("rank 3 of 4 on node-1 has made no step for 9 min")
+    assert describe_hang(reports).endswith("; 3 ranks wait in all_reduce")
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ("stopped", "its process is stopped by a signal (SIGSTOP)"),
+        ("gone", "its process does not exist any more"),
+        ("blocked", "its process is blocked in the kernel, in read (x.py:1)"),
+    ],
+)
+def test_a_rank_whose_process_does_not_run_comes_first(state, text):
+    ended = Rank(2, 40, 90.0, state, "read (x.py:1)", "barrier")
+    assert describe_hang([report(waiting(0), LOADER, ended)]) == (
+        f"rank 2 of 3 on node-0 has made no step for 90 s since step 40: {text}; 1 rank waits in all_reduce"
+    )
+
+
+def test_of_several_ranks_those_with_the_lowest_step_are_named():
+    slow, slower = (Rank(rank, step, 60.0, place="f (x.py:1)") for rank, step in ((0, 9), (1, 8)))
+    assert describe_hang([report(slow, slower)]).startswith("rank 1 of 2")
+    assert describe_hang([report(slow, Rank(1, None, 60.0, place="f (x.py:1)"))]) == (
+        "rank 1 of 2 on node-0 has made no step for 60 s and none before: it is in f (x.py:1)"
+    )
+
+
+def test_a_rank_in_another_collective_operation_is_named():
+    ranks = [waiting(0), waiting(1), waiting(2, collective="barrier")]
+    assert describe_hang([report(*ranks)]).startswith("rank 2 of 3 on node-0")
+
+
+def test_no_rank_is_named_if_all_wait_in_the_same_operation():
+    text = describe_hang([report(waiting(0), waiting(1))])
+    assert text == "no rank of 2 has made a step for 9 min: 2 ranks wait in all_reduce"
+
+
+def test_many_ranks_are_counted():
+    ranks = [Rank(rank, 5, 60.0, place="f (x.py:1)") for rank in range(9)]
+    assert describe_hang([report(*ranks)]).endswith("; so have 5 more ranks")
+
+
+def test_a_training_without_ranks_is_its_node():
+    text = describe_hang([report(Rank(None, 7, 60.0))])
+    assert text == "node-0 has made no step for 60 s since step 7: its place is not known"
+
+
+def test_without_a_report_there_is_no_text():
+    assert describe_hang([]) == ""
+    assert describe_hang([report(is_alarm=False)]) == ""  # the training makes steps again
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "trainjob watchdog: ", "trainjob watchdog: {}", "trainjob watchdog: [1]", 'trainjob watchdog: {"ranks":[1]}',
+     'trainjob watchdog: {"node":0,"world_size":1,"ranks":[{"rank":0}],"is_alarm":true,"action":"fail"}'],
+)  # fmt: skip
+def test_a_line_of_another_form_is_no_report(line):
+    assert WatchdogReport.from_line(line) is None
+
+
+RANKS = st.builds(
+    Rank,
+    st.one_of(st.none(), st.integers(0, 10**6)),
+    st.one_of(st.none(), st.integers(0, 10**9)),
+    st.floats(0, 1e6),
+    st.sampled_from(["running", "stopped", "gone", "blocked"]),
+    st.text(max_size=50),
+    st.sampled_from(["", "all_reduce", "barrier"]),
+    st.lists(st.text(max_size=20), max_size=3).map(tuple),
+)
+
+
+@given(st.lists(RANKS, min_size=1, max_size=5).map(tuple), st.booleans())
+def test_a_report_survives_its_line(ranks, is_alarm):
+    original = WatchdogReport(1, 8, ranks, is_alarm, "restart")
+    assert WatchdogReport.from_line(f"[rank0]: {original.to_line()}") == original
+    assert "\n" not in original.to_line()
+    assert describe_hang([original])
