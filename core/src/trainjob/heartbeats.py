@@ -92,7 +92,7 @@ def get_stacks_signal() -> int:
 
 
 def begin() -> None:
-    """Begin to report this process, which has made no step yet.
+    """Start to report this process, which has made no step yet.
 
     It also writes its stacks at a signal from now on, and so do processes that it forks later, such as the workers of a
     data loader. No error ends the training.

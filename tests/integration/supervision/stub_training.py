@@ -124,7 +124,7 @@ def compute() -> None:
 
 
 def merge() -> None:
-    """Go on; what is slow follows the last step."""
+    """Continue; what is slow follows the last step."""
 
 
 FAULTS = {

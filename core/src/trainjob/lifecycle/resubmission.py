@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainjob.lifecycle.identity import JobReference
-from trainjob.status import Outcome, Phase
+from trainjob.status import Category, Outcome, Phase
 from trainjob.status.failure_rules import NO_RESERVATION, RULES
 
 _FIRST_PAUSE, _MAX_PAUSE = 10.0, 300.0  # seconds
@@ -73,11 +73,10 @@ def plan_resubmission(
     if outcome.is_interruption:
         if interruptions >= interruption_retries:
             return None
-        event = "was ended by its watchdog" if outcome.hang else "was interrupted by the infrastructure"
-        notice = (
-            f"TrainJob {reference} {event} ({reason}); "
-            f"starting another attempt, interruption {interruptions + 1} of {interruption_retries}"
-        )
+        event = f"TrainJob {reference} was interrupted by the infrastructure ({reason})"
+        if outcome.category is Category.HUNG:
+            event = f"TrainJob {reference} was ended by its watchdog ({reason})"
+        notice = f"{event}; starting another attempt, interruption {interruptions + 1} of {interruption_retries}"
         return Resubmission(notice, interruptions + 1, failures)
     if outcome.phase is not Phase.FAILED or not _may_help(outcome) or failures + 1 >= attempts:
         return None
