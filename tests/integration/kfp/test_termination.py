@@ -62,9 +62,8 @@ METADATA = {
 }
 SIGNAL = "os.kill(os.getpid(), signal.SIGTERM)"
 PAUSE = """
-    with terminator.pause_before_submission():
-        print_line('ready')
-        time.sleep(600)
+    print_line('ready')
+    terminator.pause_before_submission(600)
 """
 
 

@@ -124,7 +124,7 @@ def compute() -> None:
 
 
 def merge() -> None:
-    """Continue; what is slow follows the last step."""
+    """Do nothing here; what is slow follows the last step."""
 
 
 FAULTS = {

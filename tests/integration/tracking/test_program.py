@@ -55,17 +55,17 @@ def test_a_command_that_does_not_exist(folder, tmp_path):
     missing = str(tmp_path / "missing")
     ended = run_tracked(tensorboard_run(folder), [missing])
     assert (ended.code, ended.output) == (127, "")
-    assert ended.errors == f"tracking: failed: {missing}: No such file or directory\n"
+    assert ended.errors == f"supervisor: failed: {missing}: No such file or directory\n"
 
 
 def test_a_command_that_is_not_executable(folder, tmp_path):
     file = tmp_path / "train"
     file.write_text("")
     ended = run_tracked(tensorboard_run(folder), [str(file)])
-    assert (ended.code, ended.errors) == (126, f"tracking: failed: {file}: Permission denied\n")
+    assert (ended.code, ended.errors) == (126, f"supervisor: failed: {file}: Permission denied\n")
     # On other nodes than the first, the program is replaced with the training.
     ended = run_tracked(tensorboard_run(folder), [str(file)], env={"PET_NODE_RANK": "1"})
-    assert (ended.code, ended.errors) == (126, f"tracking: failed: {file}: Permission denied\n")
+    assert (ended.code, ended.errors) == (126, f"supervisor: failed: {file}: Permission denied\n")
 
 
 def test_a_missing_command(folder):

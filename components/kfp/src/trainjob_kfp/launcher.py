@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -237,9 +236,8 @@ class _StepRun:
 
     def pause(self, resubmission: Resubmission) -> None:
         """Report the next attempt and wait; a signal then ends the launcher at once."""
-        with self.terminator.pause_before_submission():
-            print_line(resubmission.notice)
-            time.sleep(resubmission.pause)
+        print_line(resubmission.notice)
+        self.terminator.pause_before_submission(resubmission.pause)
 
 
 def clean_up(

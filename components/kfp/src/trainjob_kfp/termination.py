@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -95,17 +96,26 @@ class Terminator:
         self._name = self._namespace = ""
         self._reference, self._has_ended = None, False
 
-    @contextlib.contextmanager
-    def pause_before_submission(self) -> Iterator[None]:
-        """Return a context manager for the time between two attempts.
+    def pause_before_submission(self, seconds: float) -> None:
+        """Wait before the next attempt; a signal ends the process at once.
 
-        The last attempt's TrainJob has ended and is retained. A signal ends the process at once.
+        The last attempt's TrainJob has ended and is retained.
         """
         self.begin_submission()
         self._is_paused = True
-        if self._pending_signal is not None:
-            self._exit("no further TrainJob was created")
-        yield
+        # A signal just before a blocking call sets only a flag of Python, which is read after the call. The byte in
+        # this pipe ends the call.
+        received, writable = os.pipe()
+        os.set_blocking(writable, False)
+        previous = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        try:
+            if self._pending_signal is not None:
+                self._exit("no further TrainJob was created")
+            select.select([received], [], [], seconds)
+        finally:
+            signal.set_wakeup_fd(previous)
+            os.close(received)
+            os.close(writable)
         self._is_paused = False
 
     def note_creation(self, name: str, namespace: str) -> None:

@@ -18,7 +18,10 @@ from trainjob.spec.volumes import WORKSPACE
 
 _PACKAGES = (
     "trainjob.frameworks.supervision",
-    *(f"trainjob.frameworks.{name}" for name in ("log_parser", "transformers_log_parser", "packed_code")),
+    *(
+        f"trainjob.frameworks.{name}"
+        for name in ("log_parser", "transformers_log_parser", "output_lines", "packed_code")
+    ),
     *(f"trainjob.frameworks.tracking.{name}" for name in ("metric_reader", "recorder_process", "settings")),
     *(f"trainjob.{name}" for name in ("framework_modules", "credentials", "errors", "heartbeats")),
     *(f"trainjob.status.{name}" for name in ("progress", "nested_fields", "watchdog")),

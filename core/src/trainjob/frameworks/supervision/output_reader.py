@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from trainjob.frameworks.log_parser import JobLogParser
-from trainjob.frameworks.supervision.output_lines import OutputLines
+from trainjob.frameworks.output_lines import OutputLines
 
 __all__ = ["OutputReader"]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainjob.frameworks.log_parser import JobLogParser
-from trainjob.frameworks.supervision.output_lines import OutputLines
+from trainjob.frameworks.output_lines import OutputLines
 
 __all__ = ["MetricReader"]
 
