@@ -3,6 +3,7 @@
 Names and fields are those of the Kubeflow SDK if it has them. The SDK's own objects are accepted, too.
 """
 
+from trainjob.spec.checkpoints import ResumeFrom
 from trainjob.spec.framework import FrameworkConfig
 from trainjob.spec.initializers import (
     DataCacheInitializer,
@@ -18,7 +19,6 @@ from trainjob.spec.model_check import ModelCheck
 from trainjob.spec.queue import Queue
 from trainjob.spec.registry import MLflowRegistry, ModelRegistry
 from trainjob.spec.resources import Placement, ResourceRequirements, Runtime
-from trainjob.spec.resume_from import ResumeFrom
 from trainjob.spec.secrets import SecretKeyReference, SecretReference
 from trainjob.spec.security_context import PodSecurityContext, SecurityContext
 from trainjob.spec.steps import ExportModel, FineTune, InitializeDataset, InitializeModel, Step

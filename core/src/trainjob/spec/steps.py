@@ -15,7 +15,7 @@ from trainjob.errors import InvalidSpec
 from trainjob.spec.base import invalid_field, to_json_value
 from trainjob.spec.base_request import STEP_ALIASES
 from trainjob.spec.base_step import BaseStep, check_program_image
-from trainjob.spec.checkpoint_uri import CheckpointUri
+from trainjob.spec.checkpoints import CheckpointUri, ResumeFromField
 from trainjob.spec.credential_checks import check_values
 from trainjob.spec.dataset_rows import ColumnNames, SplitNotation, Subset
 from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, find_config_field, get_framework
@@ -25,7 +25,6 @@ from trainjob.spec.manifest import TrainJobManifest
 from trainjob.spec.model_check import JobNames
 from trainjob.spec.registry import MLflowRegistry, Registry
 from trainjob.spec.resources import Resources, Runtime, RuntimeField
-from trainjob.spec.resume_from import ResumeFromField
 from trainjob.spec.secrets import Endpoint, Region
 from trainjob.spec.tracking import Tracking
 from trainjob.spec.volumes import WorkspaceField

@@ -11,12 +11,12 @@ from typing_extensions import Self
 
 from trainjob.errors import InvalidSpec
 from trainjob.spec.base import Spec, invalid_field, to_json_value
+from trainjob.spec.checkpoints import ResumeFromField
 from trainjob.spec.credential_checks import check_command, check_text, check_values
 from trainjob.spec.credential_rules import contains_credentials
 from trainjob.spec.framework import BuiltinConfigField
 from trainjob.spec.nodes import TrainingNodes
 from trainjob.spec.problems import REDACTED, SEARCH_ADVICE, is_search_space
-from trainjob.spec.resume_from import ResumeFromField
 from trainjob.spec.secrets import Env
 
 _LONGEST_COMMAND = 128  # items of command or args; limit of the CRD from Trainer 2.2 on

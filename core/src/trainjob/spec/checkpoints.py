@@ -1,4 +1,4 @@
-"""Checkpoint of another training from which a new one starts."""
+"""Checkpoints of a training: the one from which it starts, and the address of their copies."""
 
 from __future__ import annotations
 
@@ -6,10 +6,31 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
+from trainjob.addresses import STORE_SCHEMES, check_uri, parse_destination
 from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.volumes import WORKSPACE
+
+_COPY_SCHEMES = tuple(scheme for scheme in STORE_SCHEMES if scheme != "hf")
+
+
+def _omit_empty(value: Any) -> Any:
+    return None if value == "" else value  # of a template without a value
+
+
+def _validate_uri(uri: str | None) -> str | None:
+    if uri is None:
+        return None
+    if uri.startswith("hf://"):
+        rule = "the Hub keeps every version of each checkpoint: give a bucket, such as s3://bucket/checkpoints"
+        raise invalid_field("", uri, rule)
+    parse_destination(check_uri(uri, "", _COPY_SCHEMES))
+    return uri
+
+
+CheckpointUri = Annotated[str | None, BeforeValidator(_omit_empty), AfterValidator(_validate_uri)]
+"""Address in an object store to which a training copies its checkpoints."""
 
 
 class ResumeFrom(Spec):
@@ -30,10 +51,7 @@ class ResumeFrom(Spec):
     step: int | None = Field(default=None, ge=0)
     run: str | None = None
 
-    @field_validator("folder", "step", "run", mode="before")
-    @classmethod
-    def _omit_empty(cls, value: Any) -> Any:
-        return None if value == "" else value  # of a template without a value
+    _omit_empty = field_validator("folder", "step", "run", mode="before")(_omit_empty)
 
     @field_validator("folder")
     @classmethod
