@@ -228,3 +228,8 @@ def test_a_call_returns_a_value_or_a_typed_error(name, kubernetes_client, monkey
 @pytest.mark.parametrize("name", WATCHES)
 def test_a_watch_returns_a_value_or_a_typed_error(name, kubernetes_client, monkeypatch, evidence):
     check_call(name, WATCHES[name], WATCH_EXAMPLES, kubernetes_client, monkeypatch, evidence)
+
+
+@pytest.mark.parametrize(("name", "seed"), [("watch status", 11711)])
+def test_a_seed_that_found_a_fault(name, seed, kubernetes_client, monkeypatch):
+    assert run_call(WATCHES[name], seed, kubernetes_client, monkeypatch) == "values"

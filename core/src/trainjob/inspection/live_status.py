@@ -224,15 +224,17 @@ class _WatchState:
     # -- on this thread -------------------------------------------------------------------------------------------
 
     def _on_missing(self, name: str) -> None:
-        """Raise an error if the TrainJob does not exist.
+        """Fetch a TrainJob that is not in the list.
 
-        It may be so new that its event has not arrived yet.
+        It may be newer than the list, and a damaged list may never have it.
 
         Raises:
             NotFound: the TrainJob does not exist.
         """
-        if self._cluster.get_trainjob(name, self._namespace) is None:
+        found = self._cluster.get_trainjob(name, self._namespace)
+        if found is None:
             raise NotFound(f"there is no TrainJob {self._namespace}/{name}", status=404, reason="NotFound")
+        self._on_job(name, ObjectEvent(found))
 
     def _on_job(self, name: str, event: ObjectEvent) -> None:
         if event.error:
