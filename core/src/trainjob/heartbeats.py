@@ -14,6 +14,7 @@ Without a watchdog, a report does nothing. This module needs the standard librar
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import os
@@ -102,6 +103,7 @@ def begin() -> None:
     if folder and _writer is None:
         with contextlib.suppress(OSError, ValueError):
             _writer = _Writer(Path(folder))
+            atexit.register(finish)  # a process that ends by itself is not missing
 
 
 def report_step(step: int) -> None:

@@ -21,7 +21,7 @@ from trainjob.status.progress import Progress
 from trainjob.status.trainer_status import read_trainer_status
 from trainjob.status.usage import Usage, get_first_start
 from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
-from trainjob.status.watchdog import WatchdogReport, describe_hang
+from trainjob.status.watchdog import WatchdogReport, describe_hang, is_hang
 
 RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
 """Reason of this project for a job that it ended after more container failures than allowed."""
@@ -263,7 +263,7 @@ def build_outcome(
     first = evidence.pods.find_first_failure(verdict)
     process = find_failed_process(evidence.log_tail) if first else None
     watchdogs = evidence.watchdogs or [each for line in evidence.log_tail if (each := WatchdogReport.from_line(line))]
-    hang = describe_hang(watchdogs) if any(report.is_alarm for report in watchdogs) else ""
+    hang = describe_hang(watchdogs) if is_hang(watchdogs) else ""
     category, message = _categorize(verdict, first, evidence.log_tail, process), _message(verdict, first)
     if category is Category.DEADLINE:
         sidecars = get_sidecar_findings(evidence.pods.all, parse_time(_finished_at(job)))

@@ -94,6 +94,12 @@ class WatchdogReport:
             return None
 
 
+def is_hang(reports: Sequence[WatchdogReport]) -> bool:
+    """Return whether a training hangs by the last report of each pod: one raises the alarm, or all ranks wait."""
+    ranks = sum(len(report.ranks) for report in reports)
+    return any(report.is_alarm for report in reports) or any(ranks >= report.world_size for report in reports)
+
+
 def describe_hang(reports: Iterable[WatchdogReport]) -> str:
     """Return which rank of a training hangs and where, from the last report of each pod.
 
@@ -115,6 +121,13 @@ def describe_hang(reports: Iterable[WatchdogReport]) -> str:
     if len(hanging) > _MAX_NAMED:
         texts.append(f"so have {len(hanging) - _MAX_NAMED} more ranks")
     return "; ".join([*texts, *waiting])
+
+
+def describe_wait(report: WatchdogReport) -> str:
+    """Return how long the ranks of one pod have waited, without saying that the training hangs."""
+    names = ", ".join(sorted({rank.collective for rank in report.ranks}))
+    longest = max(rank.seconds for rank in report.ranks)
+    return f"{_count_ranks(len(report.ranks))} in {names} for {_format_seconds(longest)}; others may still work"
 
 
 def _find_hanging(ranks: Sequence[RankState]) -> list[int]:

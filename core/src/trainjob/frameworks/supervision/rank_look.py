@@ -14,7 +14,7 @@ from trainjob.status.watchdog import BLOCKED, GONE, RUNNING, STOPPED, RankState
 __all__ = ["RankLook", "describe_rank", "look_at"]
 
 _MOVED_BYTES = 1 << 20  # read or written between two looks: a save, for example, and no hang
-_BUSY = 0.05  # CPU seconds per second of processes without stacks that do not hang
+_BUSY = 0.3  # CPU seconds per second of processes that compute; pollers of queues and stores use less
 _MAX_CHILDREN = 64
 _MAX_WORKERS = 4  # that a text names
 _IDLE_WORKER = "_worker_loop "  # place of a data loader's worker without work
@@ -50,17 +50,27 @@ class RankLook:
         return self.stacks.get(self.process.pid, Stacks()) if self.process else Stacks()
 
     def differs_from(self, earlier: RankLook, seconds: float) -> bool:
-        """Return whether the rank has done something in the seconds since an earlier look."""
+        """Return whether the rank has done something in the seconds since an earlier look.
+
+        That is another stack, a file that grows, or a computation. GPU libraries also use a whole CPU while they wait
+        in a collective operation, so a computation does not count there.
+        """
         if self.process is None or earlier.process is None:
             return False
-        if sum(each.moved_bytes for each in self._all) - sum(each.moved_bytes for each in earlier._all) > _MOVED_BYTES:
+        if self._moved_bytes - earlier._moved_bytes > _MOVED_BYTES:
             return True
-        if self.main.main:
-            return any(
-                stacks.main != earlier.stacks[pid].main for pid, stacks in self.stacks.items() if pid in earlier.stacks
-            )
-        used = sum(each.cpu_seconds for each in self._all) - sum(each.cpu_seconds for each in earlier._all)
-        return used > _BUSY * seconds
+        common = self.stacks.keys() & earlier.stacks.keys()
+        if any(self.stacks[pid].main != earlier.stacks[pid].main for pid in common):
+            return True
+        return not self.main.collective and self._cpu_seconds - earlier._cpu_seconds > _BUSY * seconds
+
+    @property
+    def _moved_bytes(self) -> int:
+        return sum(process.moved_bytes for process in self._all)
+
+    @property
+    def _cpu_seconds(self) -> float:
+        return sum(process.cpu_seconds for process in self._all)
 
     @property
     def _all(self) -> Sequence[Process]:

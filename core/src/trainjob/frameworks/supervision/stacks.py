@@ -81,7 +81,8 @@ def request_stacks(process: Process, path: Path, main_thread: int | None = None)
         main_thread: identifier of its main thread; None means the last thread that it writes.
     """
     number = get_stacks_signal()
-    if process.is_stopped or process.has_ended or process.has_debugger or not process.catches(number):
+    cannot = process.is_stopped or process.is_blocked or process.has_ended or process.has_debugger
+    if cannot or not process.catches(number):
         return Stacks()
     try:
         start = path.stat().st_size

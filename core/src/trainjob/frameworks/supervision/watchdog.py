@@ -14,7 +14,7 @@ from pathlib import Path
 from trainjob.frameworks.supervision.output_reader import OutputReader
 from trainjob.frameworks.supervision.rank_look import RankLook, describe_rank, look_at
 from trainjob.heartbeats import Heartbeat, read_heartbeats
-from trainjob.status.watchdog import WatchdogReport, describe_hang
+from trainjob.status.watchdog import WatchdogReport, describe_hang, describe_wait
 
 __all__ = ["Watchdog", "WatchdogSettings"]
 
@@ -26,8 +26,7 @@ _MAX_PACES = 64  # of the last looks
 _SAMPLES = 3  # looks at a process in which nothing may change if it hangs
 _LONGEST_GAP = 10.0  # seconds between two of them
 _MAX_INTERVAL = 5.0  # seconds between two looks at the heartbeats
-# An active process, and one that waits for ranks of other pods, hangs after so many times the limit.
-_ACTIVE_FACTOR, _WAITING_FACTOR = 10.0, 4.0
+_ACTIVE_FACTOR = 10.0  # an active process that makes no step hangs after so many times the limit
 _LONGEST_SETTLING = 30.0  # seconds before an action, in which the other pods report, too
 _NO_RANK = -1  # of a training whose processes do not report themselves
 _MAX_FRAMES = 40  # of each stack in the log
@@ -121,15 +120,18 @@ class Watchdog:
 
     def _watch(self) -> None:
         try:
-            last = time.monotonic()
-            while not self._stopped.wait(self._interval):
-                now = time.monotonic()
-                if now - last > 2 * self._interval + 1.0:  # this process itself was stopped, and so were the others
-                    self._alive_at = now
-                last = now
-                self._look(now)
+            while self._wait(self._interval):
+                self._look(time.monotonic())
         except Exception as error:  # noqa: BLE001 - the training must not notice
             self._print(f"watchdog: the training continues unwatched: {error!r}")
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait, and return whether to continue the watch."""
+        begin = time.monotonic()
+        is_stopped = self._stopped.wait(seconds)
+        if time.monotonic() - begin > 2 * seconds + 1.0:  # this process itself was stopped, and so were the others
+            self._alive_at = time.monotonic()
+        return not is_stopped
 
     def _look(self, now: float) -> None:
         ranks = self._find_ranks()
@@ -142,8 +144,8 @@ class Watchdog:
                 self._print("watchdog: the training makes steps again")
                 self._reported = None
             return
-        longest = max(now - self._alive_since(rank) for rank in silent)
-        if not self._reported and longest >= self._examine_after:
+        is_known = self._reported is not None and self._reported.is_alarm
+        if not is_known and max(now - self._alive_since(rank) for rank in silent) >= self._examine_after:
             self._examine(ranks, silent, now)
 
     def _find_ranks(self) -> list[Heartbeat]:
@@ -195,58 +197,57 @@ class Watchdog:
         return limit is not None and now - self._alive_since(rank) > limit
 
     def _examine(self, ranks: Sequence[Heartbeat], silent: Sequence[Heartbeat], now: float) -> None:
-        """Look at the processes several times, and report the silent ranks unless they are active."""
+        """Look at the processes several times, and report the silent ranks unless one is active."""
         limit = min(limit for rank in silent if (limit := self._get_limit(rank)) is not None)
         longest = max(now - self._alive_since(rank) for rank in silent)
+        self._examine_after = longest + limit / 2
         gap = min(_LONGEST_GAP, limit / 10)
         looks: list[list[RankLook]] = []  # of each rank
         for number in range(_SAMPLES):
-            if number and self._stopped.wait(gap):
+            if number and not self._wait(gap):
                 return
             looks.append([look_at(rank, self._folder) for rank in silent])
         if any(look.has_debugger for each in looks for look in each):
             self._alive_at = time.monotonic()
+        if not self._are_silent(silent):
             return
         by_rank = list(zip(*looks, strict=True))
         is_active = any(new.differs_from(old, gap) for of in by_rank for old, new in itertools.pairwise(of))
-        after = {rank.rank: rank.time for rank in self._find_ranks()}
-        is_alive = any(after.get(rank.rank, now) > rank.time for rank in silent)
-        if self._stopped.is_set() or is_alive or (is_active and longest < _ACTIVE_FACTOR * limit):
-            self._examine_after = longest + limit / 2
+        may_have_no_steps = any(rank.step is None for rank in silent)
+        if is_active and (may_have_no_steps or longest < _ACTIVE_FACTOR * limit):
             return
         states = [describe_rank(rank, of, now) for rank, of in zip(silent, by_rank, strict=True)]
-        sees_all = len(silent) == len(ranks) >= max(rank.world_size for rank in ranks)
-        is_alarm = sees_all or longest > _WAITING_FACTOR * limit or not all(state.is_waiting for state in states)
-        if not is_alarm and self._examine_after:  # it was reported before
-            return
-        self._print_stacks(silent, looks[-1])
-        self._report(WatchdogReport(self._node, ranks[0].world_size, tuple(states), is_alarm, self._settings.action))
-        if not is_alarm:
-            self._examine_after = _WAITING_FACTOR * limit
-            return
-        self._act(limit)
+        world_size = max(rank.world_size for rank in ranks)
+        is_alarm = len(silent) >= world_size or not all(state.is_waiting for state in states)
+        if is_alarm or self._reported is None:
+            if is_alarm:
+                self._print_stacks(silent, looks[-1])
+            self._report(WatchdogReport(self._node, world_size, tuple(states), is_alarm, self._settings.action))
+        if is_alarm and self._settings.action != "report":
+            self._act(silent, limit)
+
+    def _are_silent(self, ranks: Sequence[Heartbeat]) -> bool:
+        """Return whether ranks that were silent have not given a sign of life since."""
+        present = {rank.rank: rank for rank in self._find_ranks()}
+        now = time.monotonic()
+        return not self._stopped.is_set() and all(
+            rank.rank in present and self._is_silent(present[rank.rank], now) for rank in ranks
+        )
 
     def _print_stacks(self, ranks: Sequence[Heartbeat], looks: Sequence[RankLook]) -> None:
         for rank, look in zip(ranks, looks, strict=True):
             for pid, stacks in look.stacks.items():
-                source = (
-                    f"rank {rank.rank}" if look.process and pid == look.process.pid else f"rank {rank.rank}, worker"
-                )
+                source = f"rank {rank.rank}{'' if pid == rank.pid else ', worker'}"
                 for frame in stacks.main[:_MAX_FRAMES]:
                     self._print(f"watchdog: {source}: {frame.file}:{frame.line} in {frame.function}")
 
     def _report(self, report: WatchdogReport) -> None:
-        self._reported = report if report.is_alarm else None
+        self._reported = report
         self._print(report.to_line())
-        self._print(f"watchdog: {describe_hang([report])}")
+        self._print(f"watchdog: {describe_hang([report]) if report.is_alarm else describe_wait(report)}")
 
-    def _act(self, limit: float) -> None:
+    def _act(self, silent: Sequence[Heartbeat], limit: float) -> None:
         """End the training unless it makes steps again; until then, the other pods report, too."""
-        report = self._reported
-        if self._settings.action == "report" or report is None:
-            return
-        if self._stopped.wait(min(_LONGEST_SETTLING, limit / 4)):
-            return
-        if all(self._is_silent(rank, time.monotonic()) for rank in self._find_ranks()):
-            self._verdict = describe_hang([report])
+        if self._wait(min(_LONGEST_SETTLING, limit / 4)) and self._are_silent(silent):
+            self._verdict = describe_hang([self._reported] if self._reported else [])
             self._end_training()
