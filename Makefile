@@ -15,7 +15,7 @@ LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp pipelines docs check test test-core test-airflow test-kfp coverage airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability migration bench reference site-versions sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp gpu gpu-wheels
+.PHONY: help demo demo-kfp pipelines docs check test test-core test-airflow test-kfp coverage airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability watchdog migration bench reference site-versions sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp gpu gpu-wheels
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -132,7 +132,7 @@ kfp-terminations: $(call ENVIRONMENTS,core kfp) ## terminate 100 pipeline runs, 
 	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3 --argo --require-go
 	rm -rf $(EVIDENCE)
 	$(call IN,core)/pytest -s tests/chaos/kfp_terminations --evidence $(EVIDENCE)
-	PYTHONPATH=. $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
+	PYTHONPATH=. $(call IN,core)/python tools/evidence/tables.py reliability $(EVIDENCE)
 
 migration: $(call ENVIRONMENTS,core) ## write docs/evidence/migration.md: the results of converting public v1 jobs
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/migration.py
@@ -160,8 +160,13 @@ reliability: $(call ENVIRONMENTS,$(LAPTOP)) ## run all tests and a soak test, an
 	rm -rf $(EVIDENCE)
 	PYTEST_ADDOPTS="--evidence $(EVIDENCE)" $(MAKE) test e2e slow system
 	$(call IN,core)/python tools/evidence/soak.py --minutes 30 --evidence $(EVIDENCE)
-	PYTHONPATH=. $(call IN,core)/python tools/evidence/reliability.py $(EVIDENCE)
+	PYTHONPATH=. $(call IN,core)/python tools/evidence/tables.py reliability $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/features.py $(EVIDENCE)
+
+watchdog: $(call ENVIRONMENTS,$(LAPTOP)) ## run 300 stub trainings with and without planted hangs, and write docs/evidence/watchdog.md; takes six minutes
+	rm -rf .cache/watchdog-evidence
+	$(call IN,core)/pytest -n 5 tests/chaos/hangs --evidence .cache/watchdog-evidence
+	PYTHONPATH=. $(call IN,core)/python tools/evidence/tables.py watchdog .cache/watchdog-evidence
 
 bench: $(call ENVIRONMENTS,core airflow kfp trl initializer torchtune) ## write docs/evidence/benchmarks.md: waiting, logs, submission, imports, creation, fetches and exports, compared with other projects; needs Debian's packages nginx-light and aria2, and Go
 	PYTHONPATH=. $(call IN,airflow)/python tools/bench/bench.py --write

@@ -9,8 +9,16 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parents[2]
-# `make conformance`, `migration`, `reliability`, `bench` and `sessions` write these.
-GENERATED = {"benchmarks.md", "conformance.md", "features.md", "migration.md", "reliability.md", "sessions.md"}
+# `make conformance`, `migration`, `reliability`, `bench`, `sessions` and `watchdog` write these.
+GENERATED = {
+    "benchmarks.md",
+    "conformance.md",
+    "features.md",
+    "migration.md",
+    "reliability.md",
+    "sessions.md",
+    "watchdog.md",
+}
 PAGES = sorted(
     path
     for pattern in (

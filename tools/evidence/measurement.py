@@ -30,6 +30,7 @@ MEASURED = {
         "core/src/trainjob/programs",
     ),
     "reliability.md": _ALL,
+    "watchdog.md": ("core/src/trainjob/frameworks/supervision", "core/src/trainjob/status/watchdog.py"),
     "sessions.md": ("core/src/trainjob/cli", "core/src/trainjob/inspection", "demo/src", "migrate/src"),
 }
 """The code that each page measures."""

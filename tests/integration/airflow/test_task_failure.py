@@ -58,10 +58,16 @@ def test_the_failure_has_the_evidence_of_the_outcome():
         "step": "node",
         "rank": 1,
         "exit_code": 3,
+        "hang": "",
         "events": ["Evicted"],
         "log": ["a", "ValueError: b"],
         "hint": "",
     }
+
+
+def test_the_failure_of_a_training_that_hung_has_the_rank():
+    hang = "rank 1 of 2 on node-0 has made no step for 60 s since step 5: it is in train (train.py:7)"
+    assert build_failure(raised_by(failed_outcome(hang=hang)), REFERENCE)["hang"] == hang
 
 
 def test_an_error_without_an_outcome_has_its_message():

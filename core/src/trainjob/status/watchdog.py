@@ -95,7 +95,10 @@ class WatchdogReport:
 
 
 def is_hang(reports: Sequence[WatchdogReport]) -> bool:
-    """Return whether a training hangs by the last report of each pod: one raises the alarm, or all ranks wait."""
+    """Return whether a training hangs by the last report of each pod.
+
+    It does if one raises the alarm, or if all ranks wait.
+    """
     ranks = sum(len(report.ranks) for report in reports)
     return any(report.is_alarm for report in reports) or any(ranks >= report.world_size for report in reports)
 
@@ -124,7 +127,7 @@ def describe_hang(reports: Iterable[WatchdogReport]) -> str:
 
 
 def describe_wait(report: WatchdogReport) -> str:
-    """Return how long the ranks of one pod have waited, without saying that the training hangs."""
+    """Return how long the ranks of one pod have waited for others."""
     names = ", ".join(sorted({rank.collective for rank in report.ranks}))
     longest = max(rank.seconds for rank in report.ranks)
     return f"{_count_ranks(len(report.ranks))} in {names} for {_format_seconds(longest)}; others may still work"

@@ -60,8 +60,8 @@ def build_failure(error: TrainJobError, reference: JobReference | None) -> dict[
 
     Returns:
         `kind` (class of the error), `trainjob` (namespace and name), `uid`, `attempt`, `phase`, `category`, `reason`,
-        `message`, `step`, `rank`, `exit_code`, `events`, `log` (last lines of the container that failed first) and
-        `hint`. Values that are not known are empty or None.
+        `message`, `step`, `rank`, `exit_code`, `hang` (of the watchdog), `events`, `log` (last lines of the container
+        that failed first) and `hint`. Values that are not known are empty or None.
     """
     outcome = error.outcome if isinstance(error, JobFailed) else None
     rank, exit_code = outcome.first_failure if outcome else (None, None)
@@ -73,6 +73,7 @@ def build_failure(error: TrainJobError, reference: JobReference | None) -> dict[
         "step": outcome.step if outcome else "",
         "rank": rank,
         "exit_code": exit_code,
+        "hang": _clean(outcome.hang) if outcome else "",
         "events": _clean_lines(outcome.events if outcome else ()),
         "log": _clean_lines(outcome.log_tail if outcome else ()),
     }

@@ -216,6 +216,7 @@ class Watchdog:
         may_have_no_steps = any(rank.step is None for rank in silent)
         if is_active and (may_have_no_steps or longest < _ACTIVE_FACTOR * limit):
             return
+        now = time.monotonic()
         states = [describe_rank(rank, of, now) for rank, of in zip(silent, by_rank, strict=True)]
         world_size = max(rank.world_size for rank in ranks)
         is_alarm = len(silent) >= world_size or not all(state.is_waiting for state in states)

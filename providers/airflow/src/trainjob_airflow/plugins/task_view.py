@@ -110,7 +110,8 @@ def select_failure(failure: Mapping[str, Any], *, with_log: bool) -> dict[str, A
     if not any(texts.values()):
         return None
     place = [f"{name.replace('_', ' ')} {failure[name]}" for name in _PLACE if failure.get(name) not in (None, "")]
-    description = [failure.get("message"), ", ".join(place), *_lines_of(failure, "events"), failure.get("hint")]
+    reasons = [failure.get("message"), failure.get("hang"), ", ".join(place)]
+    description = [*reasons, *_lines_of(failure, "events"), failure.get("hint")]
     return {
         **texts,
         "attempt": failure.get("attempt"),
