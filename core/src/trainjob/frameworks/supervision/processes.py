@@ -13,7 +13,7 @@ __all__ = ["Process", "list_descendants", "read_process"]
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
-_STOPPED, _TRACED, _BLOCKED, _ENDED = "T", "t", "D", "ZXx"
+_RUNNING, _STOPPED, _TRACED, _BLOCKED, _ENDED = "R", "T", "t", "D", "ZXx"
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class Process:
     moved_bytes: int
     waits_in: str
     has_debugger: bool
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its main thread computes, or would if a CPU was free."""
+        return self.letter == _RUNNING
 
     @property
     def is_stopped(self) -> bool:

@@ -28,11 +28,19 @@ class RankLook:
         process: the process of the rank; None if it does not exist.
         children: the processes that it has started, and that those have.
         stacks: stacks of these processes by process ID, of those that write them.
+        has_handler: whether the process of the rank writes its stacks at a signal.
     """
 
     process: Process | None
     children: Sequence[Process]
     stacks: Mapping[int, Stacks]
+    has_handler: bool
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the process did not write its stacks in time, because the machine is busy."""
+        runs = self.process is not None and not (self.process.is_stopped or self.process.is_blocked)
+        return self.has_handler and runs and not self.main.main
 
     @property
     def has_debugger(self) -> bool:
@@ -62,7 +70,8 @@ class RankLook:
         common = self.stacks.keys() & earlier.stacks.keys()
         if any(self.stacks[pid].main != earlier.stacks[pid].main for pid in common):
             return True
-        return not self.main.collective and self._cpu_seconds - earlier._cpu_seconds > _BUSY * seconds
+        computes = self.process.is_running or self._cpu_seconds - earlier._cpu_seconds > _BUSY * seconds
+        return computes and not self.main.collective
 
     @property
     def _moved_bytes(self) -> int:
@@ -86,12 +95,13 @@ def look_at(rank: Heartbeat, folder: Path) -> RankLook:
     """
     process = read_process(rank.pid)
     if process is None or process.has_ended:
-        return RankLook(None, (), {})
+        return RankLook(None, (), {}, has_handler=False)
     children = [child for child in list_descendants(rank.pid) if not child.has_ended][:_MAX_CHILDREN]
     path = folder / rank.stacks_name
     found = {child.pid: request_stacks(child, path) for child in children}
     found[process.pid] = request_stacks(process, path, rank.main_thread)
-    return RankLook(process, children, {pid: stacks for pid, stacks in found.items() if stacks.main})
+    written = {pid: stacks for pid, stacks in found.items() if stacks.main}
+    return RankLook(process, children, written, has_handler=rank.main_thread != 0)
 
 
 def describe_rank(rank: Heartbeat, looks: Sequence[RankLook], now: float) -> RankState:

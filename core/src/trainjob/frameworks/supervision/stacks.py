@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from trainjob.frameworks.supervision.processes import Process
 from trainjob.heartbeats import get_stacks_signal
@@ -17,8 +18,8 @@ __all__ = ["Frame", "Stacks", "request_stacks"]
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)[^\n]*\(most recent call first\):\n", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$', re.MULTILINE)
-_MAX_BYTES = 1 << 20
-_LONGEST_DUMP, _PAUSE = 2.0, 0.02  # seconds
+_MAX_CHARACTERS = 1 << 20
+_LONGEST_DUMP, _PAUSE = 5.0, 0.02  # seconds; a dump takes a millisecond if the machine is not busy
 _STANDARD_LIBRARY = re.compile(r"(?:^<frozen |/lib/python3\.\d+/(?!(?:site|dist)-packages/))")
 # Functions that say where a training waits better than the lines that they call. The last one is torch's function for
 # all backward passes, in which the ranks of DistributedDataParallel and FSDP wait for the gradients of the others.
@@ -85,12 +86,12 @@ def request_stacks(process: Process, path: Path, main_thread: int | None = None)
     if cannot or not process.catches(number):
         return Stacks()
     try:
-        start = path.stat().st_size
-        os.kill(process.pid, number)
-        end = _wait_for_dump(path, start)
         with path.open("rb") as file:
-            file.seek(start)
-            text = file.read(min(end - start, _MAX_BYTES)).decode(errors="replace")
+            file.seek(0, os.SEEK_END)
+            # Nothing marks the end of a dump, so a second one is requested, which begins after the end of the first.
+            for _ in range(2):
+                os.kill(process.pid, number)
+            text = _read_first_dump(file)
     except OSError:
         return Stacks()
     return parse_stacks(text, main_thread)
@@ -106,16 +107,19 @@ def parse_stacks(text: str, main_thread: int | None = None) -> Stacks:
     return Stacks(text, tuple(Frame(*found) for found in _FRAME.findall(frames)))
 
 
-def _wait_for_dump(path: Path, start: int) -> int:
-    """Return the file's size when a dump is complete: it does not grow any more."""
-    deadline, size = time.monotonic() + _LONGEST_DUMP, start
-    while time.monotonic() < deadline:
+def _read_first_dump(file: IO[bytes]) -> str:
+    """Return the first of two dumps, whose threads have the same order.
+
+    The text is empty if they are not written in time.
+    """
+    deadline, text = time.monotonic() + _LONGEST_DUMP, ""
+    while time.monotonic() < deadline and len(text) < _MAX_CHARACTERS:
         time.sleep(_PAUSE)
-        now = path.stat().st_size
-        if now == size > start:
-            break
-        size = now
-    return size
+        text += file.read().decode(errors="replace")
+        threads = list(_THREAD.finditer(text))
+        if second := [thread for thread in threads[1:] if thread[1] == threads[0][1]]:
+            return text[: second[0].start()]
+    return ""
 
 
 def _shorten(path: str) -> str:

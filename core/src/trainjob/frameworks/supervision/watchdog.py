@@ -209,7 +209,7 @@ class Watchdog:
             looks.append([look_at(rank, self._folder) for rank in silent])
         if any(look.has_debugger for each in looks for look in each):
             self._alive_at = time.monotonic()
-        if not self._are_silent(silent):
+        if not self._are_silent(silent) or any(look.is_incomplete for each in looks for look in each):
             return
         by_rank = list(zip(*looks, strict=True))
         is_active = any(new.differs_from(old, gap) for of in by_rank for old, new in itertools.pairwise(of))
