@@ -148,6 +148,15 @@ def test_no_line_is_lost_if_the_clock_is_set_back(back, grown):
     assert read_over_streams(endpoint, plan) == [str(n) for n in range(30)]
 
 
+def test_no_line_is_repeated_if_many_lines_have_the_newest_time():
+    """After the first line, whole chunks of lines are read at once."""
+    records = [(10**9 * (1 + n // 4), "F", b"%d" % n) for n in range(12)]
+    reader, endpoint = LogReader(CONTAINER), LogEndpoint(records)
+    lines = read_lines(reader, *split_at(endpoint.respond(None, 11), [35, 200]))
+    lines += read_lines(reader, endpoint.respond(reader.since, 12))
+    assert join_lines(lines) == [str(n) for n in range(12)]
+
+
 def test_newer_lines_are_returned_after_the_kubelet_has_rotated_the_log():
     records = [(10**9 + n, "F", b"%d" % n) for n in range(10)]
     reader = LogReader()
@@ -158,6 +167,59 @@ def test_newer_lines_are_returned_after_the_kubelet_has_rotated_the_log():
     rotated = LogEndpoint([*records[4:5], *records[7:]])
     second = read_lines(reader, rotated.respond(reader.since, 99))
     assert join_lines(first + second) == ["0", "1", "2", "3", "4", "5", "6 be", "7", "8", "9"]
+
+
+@pytest.mark.parametrize("is_empty_before", [False, True])
+@pytest.mark.parametrize("gone", range(8))
+def test_a_line_is_completed_after_lines_before_it_have_gone_with_a_rotated_file(gone, is_empty_before):
+    """More lines are known than the stream repeats; after a stream without a line, it has the whole file."""
+    records = [(n * 10**8, "F", b"line %d" % n) for n in range(8)]
+    reader, endpoint = LogReader(CONTAINER), LogEndpoint(records[gone:])
+    lines = read_lines(reader, LogEndpoint(records).respond(None, 8)[:-3])
+    if is_empty_before:
+        lines += read_lines(reader, b"")
+        assert reader.since is None
+    lines += read_lines(reader, endpoint.respond(reader.since, 8))
+    assert reader.has_read_to(read_last_line(FakeStream(endpoint.respond_to_tail())), nothing_new=False)
+    assert join_lines(lines + reader.flush()) == [f"line {n}" for n in range(8)]
+
+
+def test_a_log_was_not_read_to_its_end_if_its_last_line_was_taken_for_a_known_one():
+    """After a rotation, nothing distinguishes a cut line from whole ones of the same time."""
+    records = [(10**9, "F", b"line %d" % n) for n in range(3)]
+    reader, rotated = LogReader(CONTAINER), LogEndpoint(records[2:]).respond(None, 1)
+    lines = read_lines(reader, LogEndpoint(records).respond(None, 3)[:-3])
+    lines += read_lines(reader, rotated)
+    assert join_lines(lines) == ["line 0", "line 1"]
+    assert not reader.has_read_to(read_last_line(FakeStream(rotated)), nothing_new=True)
+
+
+distinct_moments = st.lists(st.sampled_from([1, 1000, 10**8, 999_999_999, 10**9, 3 * 10**9]), max_size=10)
+
+
+@given(distinct_moments, breaks, st.lists(st.floats(0, 1), min_size=5, max_size=5))
+@example([10**8] * 7, [(1.0, 0.98, True, []), (1.0, 1.0, True, [])], [0.0, 0.5, 0.0, 0.0, 0.0])
+def test_no_line_is_lost_silently_if_the_kubelet_rotates_the_log(moments, plan, rotations):
+    times = itertools.accumulate(moments, initial=10**9)
+    records = [(time, "F", b"line %d" % n) for n, time in enumerate(times)]
+    reader, lines, gone, whole, is_at_end = LogReader(CONTAINER), [], 0, (1.0, 1.0, True, []), False
+    streams = [*zip(sorted(plan, key=lambda stream: stream[0]), rotations, strict=False), (whole, 0.0), (whole, 0.0)]
+    for (grown, part, clean, cuts), rotated in streams:
+        count = round(grown * len(records))
+        if reader.newest:  # if nothing was read, nothing shows that the log was rotated
+            gone = max(gone, round(rotated * count))
+        extent, response = reader.extent, LogEndpoint(records[gone:]).respond(reader.since, count - gone)
+        sent = response[: round(part * len(response))]
+        chunks = split_at(sent, [round(at * len(sent)) for at in cuts])
+        lines += read_lines(reader, *chunks, broken=not clean, may_have_gap=True)
+        last_line = read_last_line(FakeStream(LogEndpoint(records[gone:]).respond_to_tail()))
+        is_at_end = reader.has_read_to(last_line, nothing_new=reader.extent == extent)
+    lines += reader.flush()
+    texts = [line.text for line in lines if not isinstance(line, LogNotice)]
+    expected = [f"line {n}" for n in range(len(records))]
+    assert texts == expected or len(texts) < len(lines) or not is_at_end
+    whole_lines = [text for text in texts if text in expected]
+    assert whole_lines == sorted(set(whole_lines), key=expected.index)
 
 
 def test_a_notice_takes_the_place_of_lines_in_a_rotated_file():

@@ -32,13 +32,18 @@ class LastLine:
 
     def add(self, chunk: bytes) -> None:
         """Add the next bytes of the stream."""
-        if self._begins_stream or self.content.endswith(b"\n"):
+        if self._begins_stream or self.has_end:
             self.content, self._begins_stream = b"", False
         start = chunk.rfind(b"\n", 0, len(chunk) - 1) + 1
         self.content = chunk[start:] if start else (self.content + chunk)[-_MAX_BYTES:]
 
     def __bool__(self) -> bool:
         return bool(self.content)
+
+    @property
+    def has_end(self) -> bool:
+        """Whether its line end has arrived."""
+        return self.content.endswith(b"\n")
 
     def equals(self, other: LastLine) -> bool:
         """Return whether both are the same line, with the same time."""

@@ -162,6 +162,8 @@ class LogReader:
         received = self._last_line
         if not received:
             return nothing_new and not last_line and self.newest is None
+        if self._unfinished and self._time is not None and received.has_end:
+            return False  # its line was taken for a known one, because lines before it have gone with a rotated file
         return received.equals(last_line) or (nothing_new and received.ends_with_text_of(last_line))
 
     def began_after(self, last_line: LastLine) -> bool:
@@ -242,7 +244,8 @@ class LogReader:
         if times[0] < newest:
             return False
         for first, end in pairwise(bounds):
-            resume.add_lines(end - first, times[first], times[end - 1])
+            of_newest_time = end - bisect_left(stamps, stamps[end - 1], first, end)
+            resume.add_lines(end - first, times[end - 1], of_newest_time=of_newest_time)
         source, container = self._source, self._container
         lines = [
             LogLine(source, line[2].decode("utf-8", "replace"), False, False, container, time)

@@ -37,8 +37,10 @@ class ResumePoint:
     """The newest time of a log's lines, and the numbers of lines in its last two seconds.
 
     The API resumes at whole seconds. A stream starts one second earlier than needed, because the times of standard
-    output and standard error may be in another order than the lines. The lines that it repeats are counted. A line that
-    is newer than all known lines is always new: the kubelet serves its newest file only, so counted lines may be gone.
+    output and standard error may be in another order than the lines. The lines that it repeats are counted. But the
+    kubelet serves its newest file only, so counted lines may be gone. So those of the newest time are counted
+    separately: if another line of this time follows them, it is new, or the rest of an unfinished line. A line that is
+    newer than all known lines is always new.
 
     The first line of a resumed stream lies between the first and the newest known line, if it is the same log.
 
@@ -61,10 +63,10 @@ class ResumePoint:
         self.has_gap = False
         self._last: LogTime | None = None  # time of the line that was read last
         self._is_unfinished = self._starts_over = self._is_clock_set_back = False
-        self._in_newest_second = self._in_previous_second = 0
+        self._in_newest_second = self._in_previous_second = self._of_newest_time = 0
         # The state of the current stream.
         self.is_resuming = self._is_first = self._may_have_gap = False
-        self._repeats_left = 0
+        self._older_left = self._newest_left = 0  # known lines to come: older than the newest time, and of this time
         self._known_logs: Collection[LogTime] = ()
 
     @property
@@ -82,7 +84,8 @@ class ResumePoint:
             known_logs: times of the first lines of logs that other readers have begun.
         """
         window = self._in_previous_second + self._in_newest_second
-        self._repeats_left = self.lines if self.since is None else window
+        known = self.lines if self.since is None else window
+        self._older_left, self._newest_left = known - self._of_newest_time, self._of_newest_time
         self.is_resuming = self._is_first = self.newest is not None
         self._may_have_gap, self.has_gap, self._known_logs = may_have_gap, False, known_logs
 
@@ -105,8 +108,11 @@ class ResumePoint:
                 if self.has_gap and not self._may_have_gap:
                     raise OtherLog(time)
             if time <= self.newest:
-                if self._repeats_left:
-                    self._repeats_left -= 1
+                if time < self.newest and self._older_left:
+                    self._older_left -= 1
+                    return LineStatus.KNOWN
+                if time == self.newest and self._newest_left:
+                    self._newest_left -= 1
                     return LineStatus.KNOWN
                 if self._is_unfinished and time == self._last:
                     self.is_resuming = False
@@ -115,25 +121,26 @@ class ResumePoint:
         self._record(time)
         return LineStatus.NEW
 
-    def add_lines(self, count: int, first: LogTime, newest: LogTime) -> None:
+    def add_lines(self, count: int, newest: LogTime, *, of_newest_time: int) -> None:
         """Record complete new lines of one second in the order of their times.
 
-        None of them is older than the newest known line.
+        The log has known lines, and none of them is newer than these.
 
         Args:
             count: number of lines.
-            first: time of the first one.
             newest: time of the last one.
+            of_newest_time: number of lines of this time.
         """
-        self._record(first)
-        self.newest = self._last = newest
+        self._record(newest)
         self._is_unfinished = False
+        self._of_newest_time += of_newest_time
         self._in_newest_second += count
         self.lines += count
 
     def end_line(self) -> None:
         """Record that the line that began last was read completely."""
         if self._last is not None and self.newest is not None:
+            self._of_newest_time += self._last == self.newest
             self._in_newest_second += self._last[0] == self.newest[0]
             self._in_previous_second += self._last[0] == self.newest[0] - 1
         self._is_unfinished = False
@@ -149,4 +156,4 @@ class ResumePoint:
         elif time[0] < newest[0] - 1:
             self._is_clock_set_back = True
         if newest is None or time > newest:
-            self.newest = time
+            self.newest, self._of_newest_time = time, 0
