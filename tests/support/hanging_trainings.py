@@ -43,7 +43,7 @@ def hanging_environment(tmp_path: Path) -> dict[str, str]:
 def check_hang(
     run_training: Callable[..., Any], environment: dict[str, str], config: FrameworkConfig, hang_at: str, step: int
 ) -> None:
-    """Check that a training which hangs at a file after a step is ended by its watchdog, which names both."""
+    """Check that the watchdog ends a training which hangs at a file after a step."""
     watchdog = Watchdog(silence="10s", action="fail")
     outcome, lines = run_training("run", config, env={**environment, "HANG_AT": hang_at}, watchdog=watchdog)
     assert outcome.category is Category.HUNG, [outcome.explain(), *lines[-20:]]
