@@ -21,6 +21,15 @@ from trainjob_kfp import (
 )
 from trainjob_kfp.image import BASE_IMAGE
 
+HANG_ONCE = """
+import os, time
+for step in range(1, 4):
+    print({"loss": 1 / step, "epoch": step / 3, "step": step, "max_steps": 3, "num_train_epochs": 1}, flush=True)
+    if step == 2 and not os.path.exists(os.environ["MARKER"]):
+        open(os.environ["MARKER"], "w").close()
+        time.sleep(10_000)
+"""
+
 
 @dsl.pipeline
 def chain(workspace: str, mark: str):
@@ -62,6 +71,17 @@ def slow(go: str):
     """Run until the file `go` exists."""
     script = 'echo started; until [ -e "$GO" ]; do sleep 0.1; done; echo finished'
     train(image="busybox", command=["sh", "-c", script], env={"GO": go})
+
+
+@dsl.pipeline
+def hanging(marker: str):
+    """Stop to make steps in the first attempt, which creates the file `marker`."""
+    train(
+        image="python",
+        command=["python", "-c", HANG_ONCE],
+        env={"MARKER": marker},
+        watchdog={"silence": "3s", "action": "restart"},
+    )
 
 
 @dsl.pipeline

@@ -108,6 +108,15 @@ def test_a_failing_step_logs_the_reason_and_ends_the_pipeline(pipeline_runner, c
     assert not [job for job in pipeline_runner.list_trainjobs(cluster) if "never" in str(job["spec"])]
 
 
+@pytest.mark.slow
+def test_a_training_that_hangs_is_followed_by_another_attempt(pipeline_runner, cluster, tmp_path):
+    code, log = pipeline_runner("hanging", marker=tmp_path / "marker")
+    assert code == 0, log
+    assert "the training hung: node-0 has made no step for" in log
+    assert "since step 2: it is in python" in log
+    assert len(pipeline_runner.list_trainjobs(cluster)) == 1  # the first one was deleted
+
+
 def test_a_run_that_is_started_again_after_a_kill_adopts_its_trainjob(pipeline_runner, cluster, tmp_path):
     go = tmp_path / "go"
     process = pipeline_runner.start_pipeline("slow", go=go)

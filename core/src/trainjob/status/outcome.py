@@ -263,7 +263,7 @@ def build_outcome(
     first = evidence.pods.find_first_failure(verdict)
     process = find_failed_process(evidence.log_tail) if first else None
     watchdogs = evidence.watchdogs or [each for line in evidence.log_tail if (each := WatchdogReport.from_line(line))]
-    hang = describe_hang(watchdogs) if is_hang(watchdogs) else ""
+    hang = describe_hang(watchdogs) if is_hang(watchdogs) and verdict.phase is not Phase.COMPLETE else ""
     category, message = _categorize(verdict, first, evidence.log_tail, process), _message(verdict, first)
     if category is Category.DEADLINE:
         sidecars = get_sidecar_findings(evidence.pods.all, parse_time(_finished_at(job)))
