@@ -46,7 +46,7 @@ def test_reports_of_several_nodes_are_compared():
 def test_a_rank_whose_process_does_not_run_comes_first(state, text):
     ended = Rank(2, 40, 90.0, state, "read (x.py:1)", "barrier")
     assert describe_hang([report(waiting(0), LOADER, ended)]) == (
-        f"rank 2 of 3 on node-0 has made no step for 90 s since step 40: {text}; 1 rank waits in all_reduce"
+        f"rank 2 of 4 on node-0 has made no step for 90 s since step 40: {text}; 1 rank waits in all_reduce"
     )
 
 

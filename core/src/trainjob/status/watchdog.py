@@ -112,7 +112,7 @@ def describe_hang(reports: Iterable[WatchdogReport]) -> str:
     located = [(rank, report.node) for report in reports for rank in report.ranks]
     if not located:
         return ""
-    total = max(len(located), *(report.world_size for report in reports))
+    total = max([len(located), *(report.world_size for report in reports), *(_count_to(rank) for rank, _ in located)])
     hanging = [located[index] for index in _find_hanging([rank for rank, _ in located])]
     others = [rank for rank, _ in located if all(rank is not each for each, _ in hanging)]
     waits = Counter(rank.collective for rank in others if rank.is_waiting)
@@ -146,6 +146,10 @@ def _find_hanging(ranks: Sequence[RankState]) -> list[int]:
     found = ended or outside or apart
     steps = [_step_number(ranks[index]) for index in found]
     return [index for index, step in zip(found, steps, strict=True) if step == min(steps)]
+
+
+def _count_to(rank: RankState) -> int:
+    return 0 if rank.rank is None else rank.rank + 1
 
 
 def _step_number(rank: RankState) -> int:

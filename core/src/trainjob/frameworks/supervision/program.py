@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -17,7 +18,6 @@ from trainjob.credentials import clean_environment
 from trainjob.errors import HUNG, InvalidSpec
 from trainjob.frameworks.supervision.container_output import ContainerOutput
 from trainjob.frameworks.supervision.output_copier import OutputCopier
-from trainjob.frameworks.supervision.process_ending import end_processes
 from trainjob.frameworks.supervision.watchdog import Watchdog, WatchdogSettings
 from trainjob.frameworks.tracking.recorder_process import RecorderProcess
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
@@ -72,32 +72,30 @@ def supervise(command: Sequence[str], run: TrackedRun | None, settings: Watchdog
         OSError: the training cannot be started.
     """
     signals, output = _SignalForwarder(), ContainerOutput()
+    folder = _create_folder(output) if settings else ""
     source, target = os.pipe()
-    readers: list[Callable[[bytes], None]] = []
-    watchdog, environment = None, None
-    with tempfile.TemporaryDirectory(prefix="trainjob-", ignore_cleanup_errors=True) as folder:
-        if settings:
-            environment = {**os.environ, FOLDER_VARIABLE: folder}
-            watchdog = Watchdog(settings, Path(folder), _get_node_rank(), output.print_line)
-            readers.append(watchdog.put)
-        try:
-            # In a session of its own, the training gets each signal once: from the forwarder.
-            training = subprocess.Popen(
-                command, stdout=target, stderr=subprocess.STDOUT, start_new_session=True, env=environment
-            )
-        finally:
-            os.close(target)
-        signals.forward_to(training)
-        recorder = None
-        if run:
-            recorder = RecorderProcess(run, output.print_line)
-            readers.append(recorder.put)
-        copier = OutputCopier(source, output, readers)
-        if watchdog:
-            watchdog.start(training.pid, lambda: end_processes(training.pid))
-        code = signals.wait_for(training)
-        verdict = watchdog.stop() if watchdog else ""
-        copier.finish()
+    try:
+        # In a session of its own, the training gets each signal once: from the forwarder.
+        training = subprocess.Popen(
+            command,
+            stdout=target,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, FOLDER_VARIABLE: folder} if folder else None,
+        )
+    finally:
+        os.close(target)
+    signals.forward_to(training)
+    recorder = RecorderProcess(run, output.print_line) if run else None
+    watchdog = None
+    if settings and folder:
+        watchdog = Watchdog(settings, Path(folder), _get_node_rank(), output.print_line, training.pid)
+    copier = OutputCopier(source, output, [reader.put for reader in (recorder, watchdog) if reader])
+    code = signals.wait_for(training)
+    verdict = watchdog.stop() if watchdog else ""
+    copier.finish()
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
     exit_code = 1 if verdict else 128 - code if code < 0 else code
     if recorder:
         timeout = _LAST_VALUES_AFTER_SIGTERM if signals.is_terminated else _LAST_VALUES
@@ -105,6 +103,15 @@ def supervise(command: Sequence[str], run: TrackedRun | None, settings: Watchdog
     if verdict:
         output.print_line(f"watchdog: failed: {HUNG}: {verdict}")
     return exit_code
+
+
+def _create_folder(output: ContainerOutput) -> str:
+    """Return a new folder for heartbeats; empty if there is no place for one."""
+    try:
+        return tempfile.mkdtemp(prefix="trainjob-")
+    except OSError as error:
+        output.print_line(f"watchdog: the training continues unwatched: {error}")
+        return ""
 
 
 class _SignalForwarder:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from trainjob.frameworks.supervision.output_reader import OutputReader
+from trainjob.frameworks.supervision.process_ending import end_processes
 from trainjob.frameworks.supervision.rank_look import RankLook, describe_rank, look_at
 from trainjob.heartbeats import Heartbeat, read_heartbeats
 from trainjob.status.watchdog import WatchdogReport, describe_hang, describe_wait
@@ -75,18 +76,20 @@ class Watchdog:
         folder: Path,
         node: int,
         print_line: Callable[[str], None],
+        training: int,
     ) -> None:
-        """Create a watchdog that does nothing before [start][].
+        """Start to watch a training.
 
         Args:
             settings: limits and action.
             folder: folder of the heartbeats.
             node: number of the pod's node.
             print_line: writes a line to the log.
+            training: process ID of the training's first process.
         """
         self._verdict = ""
         self._settings, self._folder, self._node = settings, folder, node
-        self._print = print_line
+        self._print, self._training = print_line, training
         self._output = OutputReader()
         self._stopped = threading.Event()
         self._paces: list[float] = []  # seconds of one step
@@ -96,15 +99,6 @@ class Watchdog:
         self._reported: WatchdogReport | None = None
         least = [each for each in (settings.silence, settings.first_step_within, _MAX_INTERVAL * 8) if each is not None]
         self._interval = min(least) / 8
-
-    def start(self, training: int, end_training: Callable[[], None]) -> None:
-        """Watch a training from now on.
-
-        Args:
-            training: process ID of the training's first process.
-            end_training: ends all processes of the training.
-        """
-        self._training, self._end_training = training, end_training
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
 
@@ -251,4 +245,4 @@ class Watchdog:
         """End the training unless it makes steps again; until then, the other pods report, too."""
         if self._wait(min(_LONGEST_SETTLING, limit / 4)) and self._are_silent(silent):
             self._verdict = describe_hang([self._reported] if self._reported else [])
-            self._end_training()
+            end_processes(self._training)
