@@ -43,7 +43,7 @@ class Heartbeat:
         rank: rank of the process among all processes of the training.
         world_size: number of these processes.
         pid: process ID.
-        main_thread: identifier of its main thread, as in the stacks of `faulthandler`.
+        main_thread: identifier of its main thread, as in the stacks of `faulthandler`; 0 if it writes no stacks.
         step: last step that it has completed; None before the first one.
         time: time of the sign, in seconds of the monotonic clock that all processes of a machine share.
     """
@@ -143,14 +143,17 @@ class _Writer:
     def __init__(self, folder: Path) -> None:
         self.step: int | None = None
         self._rank, self._size = _read_number(RANK_VARIABLES, 0), _read_number(_SIZE_VARIABLES, 1)
-        self._thread = threading.main_thread().ident or 0
         self._path, self._pid = folder / str(self._rank), os.getpid()
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        self.write(None)
+        self._thread = 0
         # Appended, because forked processes write to it, too.
-        stacks = (folder / f"{self._rank}.stacks").open("ab", buffering=0)
-        faulthandler.register(get_stacks_signal(), file=stacks, all_threads=True)
-        self._stacks = stacks  # open until the process ends
+        self._stacks = (folder / f"{self._rank}.stacks").open("ab", buffering=0)
+        if threading.current_thread() is threading.main_thread():
+            # Python removes the handler when it ends, and a process that ignores the signal then survives it.
+            signal.signal(get_stacks_signal(), signal.SIG_IGN)
+            faulthandler.register(get_stacks_signal(), file=self._stacks, all_threads=True)
+            self._thread = threading.get_ident()
+        self.write(None)
 
     def write(self, step: int | None) -> None:
         if os.getpid() != self._pid:

@@ -11,8 +11,10 @@ import time
 import pytest
 
 from tests.integration.supervision.watched_trainings import python, run_python, run_watched, start_watched
-from trainjob.frameworks.supervision.processes import list_descendants
+from tests.support.polling import wait_until
+from trainjob.frameworks.supervision.processes import list_descendants, read_process
 from trainjob.frameworks.supervision.watchdog import WatchdogSettings
+from trainjob.heartbeats import FOLDER_VARIABLE, get_stacks_signal
 from trainjob.status.watchdog import WatchdogReport
 
 HANGS = {
@@ -119,3 +121,25 @@ def test_a_debugger_raises_no_alarm():
         debugger.communicate("\n")
     assert pod.communicate()[0] == ""
     assert pod.returncode == 0
+
+
+def test_the_request_for_stacks_ends_no_process(tmp_path):
+    command = python("begin(); report_step(1); print('began', flush=True)")
+    for _ in range(20):
+        with subprocess.Popen(command, env={**os.environ, FOLDER_VARIABLE: str(tmp_path)}, stdout=-1) as process:
+            assert process.stdout.readline() == b"began\n"
+            while process.poll() is None:  # also while Python ends
+                os.kill(process.pid, get_stacks_signal())
+                time.sleep(0.001)  # the process would do nothing but handle signals
+            assert process.returncode == 0
+    assert not (tmp_path / "0").exists()  # a process that ends by itself is not missing
+
+
+def test_a_training_that_is_being_ended_raises_no_alarm():
+    source = "report_step(1)\nsignal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGSTOP))"
+    pod, training = start_and_read(f"import signal\n{source}\nprint('began', flush=True)\nwait(10_000)", "began")
+    pod.terminate()
+    wait_until(lambda: read_process(training).is_stopped)
+    time.sleep(5)  # longer than the limit
+    os.kill(training, signal.SIGKILL)
+    assert pod.communicate()[0] == ""

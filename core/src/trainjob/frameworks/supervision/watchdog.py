@@ -77,6 +77,7 @@ class Watchdog:
         node: int,
         print_line: Callable[[str], None],
         training: int,
+        is_ending: Callable[[], bool],
     ) -> None:
         """Start to watch a training.
 
@@ -86,10 +87,11 @@ class Watchdog:
             node: number of the pod's node.
             print_line: writes a line to the log.
             training: process ID of the training's first process.
+            is_ending: returns whether the training was requested to end, after which its processes may be gone.
         """
         self._verdict = ""
         self._settings, self._folder, self._node = settings, folder, node
-        self._print, self._training = print_line, training
+        self._print, self._training, self._is_ending = print_line, training, is_ending
         self._output = OutputReader()
         self._stopped = threading.Event()
         self._paces: list[float] = []  # seconds of one step
@@ -225,7 +227,7 @@ class Watchdog:
         """Return whether ranks that were silent have not given a sign of life since."""
         present = {rank.rank: rank for rank in self._find_ranks()}
         now = time.monotonic()
-        return not self._stopped.is_set() and all(
+        return not (self._stopped.is_set() or self._is_ending()) and all(
             rank.rank in present and self._is_silent(present[rank.rank], now) for rank in ranks
         )
 
