@@ -82,7 +82,7 @@ class Training:
 
     def _run(self, total: int, save_every: int) -> Iterator[int]:
         self._total = total
-        begin()
+        begin(reports_steps=True)
         self._state.restore_random_numbers()
         if self._owner:
             self._vote.listen()

@@ -46,6 +46,7 @@ class Heartbeat:
         main_thread: identifier of its main thread, as in the stacks of `faulthandler`; 0 if it writes no stacks.
         step: last step that it has completed; None before the first one.
         time: time of the sign, in seconds of the monotonic clock that all processes of a machine share.
+        reports_steps: whether it will report its first step, if it has made none.
     """
 
     rank: int
@@ -54,6 +55,7 @@ class Heartbeat:
     main_thread: int
     step: int | None
     time: float
+    reports_steps: bool = False
 
     @property
     def stacks_name(self) -> str:
@@ -62,7 +64,8 @@ class Heartbeat:
 
     def to_record(self) -> bytes:
         """Return the content of the process's file."""
-        values = (self.rank, self.world_size, self.pid, self.main_thread, self.step, f"{self.time:.3f}")
+        position = (self.step, f"{self.time:.3f}", int(self.reports_steps))
+        values = (self.rank, self.world_size, self.pid, self.main_thread, *position)
         return " ".join(map(str, values)).ljust(_RECORD_BYTES - 1).encode() + b"\n"
 
     @classmethod
@@ -72,8 +75,9 @@ class Heartbeat:
         Raises:
             ValueError: the content is not complete.
         """
-        rank, size, pid, thread, step, moment = record.decode().split()
-        return cls(int(rank), int(size), int(pid), int(thread), None if step == "None" else int(step), float(moment))
+        *numbers, step, moment, reports_steps = record.decode().split()
+        rank, size, pid, thread = map(int, numbers)
+        return cls(rank, size, pid, thread, None if step == "None" else int(step), float(moment), reports_steps == "1")
 
 
 def read_heartbeats(folder: Path) -> Iterator[Heartbeat]:
@@ -92,11 +96,14 @@ def get_stacks_signal() -> int:
     return signal.SIGRTMIN + 11
 
 
-def begin() -> None:
+def begin(*, reports_steps: bool = False) -> None:
     """Start to report this process, which has made no step yet.
 
     It also writes its stacks at a signal from now on, and so do processes that it forks later, such as the workers of a
     data loader. No error ends the training.
+
+    Args:
+        reports_steps: whether this process will report its steps; otherwise only the log has them.
     """
     global _writer  # noqa: PLW0603 - one process has one
     folder = os.environ.get(FOLDER_VARIABLE)
@@ -104,6 +111,9 @@ def begin() -> None:
         with contextlib.suppress(OSError, ValueError):
             _writer = _Writer(Path(folder))
             atexit.register(finish)  # a process that ends by itself is not missing
+    if _writer and reports_steps and not _writer.reports_steps:
+        _writer.reports_steps = True
+        report_life()
 
 
 def report_step(step: int) -> None:
@@ -114,7 +124,7 @@ def report_step(step: int) -> None:
     Args:
         step: number of steps that the training has completed.
     """
-    begin()
+    begin(reports_steps=True)
     if _writer:
         _writer.write(step)
 
@@ -138,10 +148,12 @@ class _Writer:
 
     Attributes:
         step: last step that was reported.
+        reports_steps: whether steps will follow.
     """
 
     def __init__(self, folder: Path) -> None:
         self.step: int | None = None
+        self.reports_steps = False
         self._rank, self._size = _read_number(RANK_VARIABLES, 0), _read_number(_SIZE_VARIABLES, 1)
         self._path, self._pid = folder / str(self._rank), os.getpid()
         self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -159,7 +171,8 @@ class _Writer:
         if os.getpid() != self._pid:
             return  # a forked process is not this rank
         self.step = step
-        heartbeat = Heartbeat(self._rank, self._size, self._pid, self._thread, step, time.monotonic())
+        position = (step, time.monotonic(), self.reports_steps)
+        heartbeat = Heartbeat(self._rank, self._size, self._pid, self._thread, *position)
         with contextlib.suppress(OSError):
             os.pwrite(self._file, heartbeat.to_record(), 0)
 

@@ -67,6 +67,22 @@ def test_the_first_step_has_no_limit_unless_one_is_given(limits):
     assert run_python("begin(); wait(4); report_step(1)", **limits).alarms == []
 
 
+@pytest.mark.parametrize(("node", "alarms"), [(0, 1), (1, 0)])
+def test_only_the_first_node_is_watched_by_its_log(node, alarms):
+    """The others write no steps, and wait while the first one works alone, for example in an evaluation."""
+    pod = start_watched(python("print('began', flush=True); wait(6)"), WatchdogSettings("report", silence=2.0), node)
+    reports = [report for line in pod.communicate()[0].splitlines() if (report := WatchdogReport.from_line(line))]
+    assert len(reports) == alarms
+
+
+@pytest.mark.parametrize(("reports_steps", "alarms"), [(True, 1), (False, 0)])
+def test_another_node_has_a_limit_for_its_first_step_if_it_reports_steps(reports_steps, alarms):
+    settings = WatchdogSettings("report", first_step_within=2.0)
+    pod = start_watched(python(f"begin(reports_steps={reports_steps}); wait(6)"), settings, node=1)
+    reports = [report for line in pod.communicate()[0].splitlines() if (report := WatchdogReport.from_line(line))]
+    assert len(reports) == alarms
+
+
 def test_a_training_that_continues_is_reported_again():
     source = "for step in (1, 2, 3):\n    report_step(step)\n    input()"
     pod = start_watched(python(source), WatchdogSettings("report", silence=2.0))

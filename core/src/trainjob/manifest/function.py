@@ -79,7 +79,7 @@ _UNPACKING = """\
 _HEARTBEATS = "trainjob.heartbeats"
 _BEGINNING = """\
     from trainjob.heartbeats import begin
-    begin()
+    begin(reports_steps={reports_steps})
 """
 
 
@@ -105,7 +105,7 @@ def function_command(trainer: CustomTrainer, *, is_watched: bool = False) -> lis
     reports = [_HEARTBEATS] if is_watched or _HEARTBEATS in source else []
     modules = RESUME_MODULES if trainer.resume else reports
     setup = _UNPACKING.format(packed=pack_sources(*modules)) if modules else ""
-    setup += _BEGINNING if is_watched else ""
+    setup += _BEGINNING.format(reports_steps="report_step" in source) if is_watched else ""
     program = _PROGRAM.format(
         source=source, setup=setup, name=name, arguments=arguments, ranks=RANK_VARIABLES, longest=_LONGEST_RESULT
     )

@@ -147,14 +147,16 @@ class Watchdog:
     def _find_ranks(self) -> list[Heartbeat]:
         """Return the last signs of life.
 
-        Ranks that report no steps have those of the log. If no process ever reports itself, the training's first one
-        is a rank.
+        Ranks of the first node that report no steps have those of its log. If none of its processes ever reports
+        itself, the training's first one is a rank.
         """
         known, output = list(read_heartbeats(self._folder)), self._output
         if any(rank.step is not None for rank in known):
             output.is_needed = False
         if not output.is_needed:
             return known
+        if self._node:  # only the first node writes steps to its log, and may work while the others wait
+            return [rank for rank in known if rank.reports_steps]
         known = known or [Heartbeat(_NO_RANK, 1, self._training, 0, None, self._started_at)]
         if output.step is not None:
             return [replace(rank, step=output.step, time=max(rank.time, output.step_at)) for rank in known]

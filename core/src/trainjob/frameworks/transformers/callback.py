@@ -64,7 +64,7 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         Raises:
             InvalidSpec: the checkpoint of another training has all steps of this one already.
         """
-        begin()
+        begin(reports_steps=True)
         # A resumed state has those of the earlier attempt, and this attempt may have others (transformers 5.23).
         state.compute_steps(args, state.max_steps)
         self._step, self._epoch, self._first_step = state.global_step, round(state.epoch or 0.0, 4), state.global_step
