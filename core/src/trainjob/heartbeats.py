@@ -40,7 +40,7 @@ class Heartbeat:
     """Last sign of life of one process of a training.
 
     Attributes:
-        rank: rank of the process among all processes of the training.
+        rank: rank of the process among all processes of the training; None if the processes do not report themselves.
         world_size: number of these processes.
         pid: process ID.
         main_thread: identifier of its main thread, as in the stacks of `faulthandler`; 0 if it writes no stacks.
@@ -49,7 +49,7 @@ class Heartbeat:
         reports_steps: whether it will report its first step, if it has made none.
     """
 
-    rank: int
+    rank: int | None
     world_size: int
     pid: int
     main_thread: int

@@ -95,6 +95,12 @@ def test_a_training_that_continues_is_reported_again():
     assert pod.returncode == 0
 
 
+def test_a_hang_that_ends_by_an_error_is_still_reported():
+    """All ranks end when one does; the error of a rank that only waited is no step."""
+    watched = run_python("report_step(1)\nwait(5)\nfinish()  # as Python does at its end\nwait(2)", silence=2.0)
+    assert [(rank.rank, rank.step) for rank in watched.reports[-1].ranks] == [(0, 1)]
+
+
 def start_and_read(source, word):
     """Start a training, and return it and its process ID when it has printed a word."""
     pod = start_watched(python(source), WatchdogSettings("fail", silence=2.0))

@@ -112,7 +112,7 @@ def describe_rank(rank: Heartbeat, looks: Sequence[RankLook], now: float) -> Ran
     if process and not place and process.waits_in:
         place = f"{process.name}, which waits in {process.waits_in} of the kernel"
     return RankState(
-        rank=None if rank.rank < 0 else rank.rank,
+        rank=rank.rank,
         step=rank.step,
         seconds=round(now - rank.time, 1),
         state=_find_state(looks),

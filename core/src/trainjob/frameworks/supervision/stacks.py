@@ -45,11 +45,9 @@ class Stacks:
     """Stacks of the threads of one process.
 
     Attributes:
-        text: the stacks as the process has written them; empty if it wrote none.
         main: stack of the main thread, the most recent call first.
     """
 
-    text: str = ""
     main: Sequence[Frame] = ()
 
     @property
@@ -90,7 +88,7 @@ def request_stacks(process: Process, path: Path, main_thread: int | None = None)
             file.seek(0, os.SEEK_END)
             # Nothing marks the end of a dump, so a second one is requested, which begins after the end of the first.
             for _ in range(2):
-                os.kill(process.pid, number)
+                _send_signal(process.pid, number)
             text = _read_first_dump(file)
     except OSError:
         return Stacks()
@@ -102,9 +100,29 @@ def parse_stacks(text: str, main_thread: int | None = None) -> Stacks:
     _, *parts = _THREAD.split(text)
     threads = {int(ident, 16): frames for ident, frames in zip(parts[::2], parts[1::2], strict=True)}
     if not threads:
-        return Stacks(text)
+        return Stacks()
     frames = threads.get(main_thread or 0, list(threads.values())[-1])
-    return Stacks(text, tuple(Frame(*found) for found in _FRAME.findall(frames)))
+    return Stacks(tuple(Frame(*found) for found in _FRAME.findall(frames)))
+
+
+def _send_signal(pid: int, number: int) -> None:
+    """Send a signal to the main thread of a process.
+
+    `os.kill` lets the kernel choose a thread: while the main thread handles one signal, another one handles the next,
+    and both write at once. It is for a Python without `ctypes`, and for glibc before 2.30.
+
+    Raises:
+        OSError: the process has ended.
+    """
+    try:
+        from ctypes import CDLL  # an optional part of Python
+
+        tgkill = CDLL(None).tgkill
+    except (ImportError, OSError, AttributeError):
+        os.kill(pid, number)
+        return
+    if tgkill(pid, pid, number):
+        raise ProcessLookupError(pid)
 
 
 def _read_first_dump(file: IO[bytes]) -> str:

@@ -29,7 +29,6 @@ _LONGEST_GAP = 10.0  # seconds between two of them
 _MAX_INTERVAL = 5.0  # seconds between two looks at the heartbeats
 _ACTIVE_FACTOR = 10.0  # an active process that makes no step hangs after so many times the limit
 _LONGEST_SETTLING = 30.0  # seconds before an action, in which the other pods report, too
-_NO_RANK = -1  # of a training whose processes do not report themselves
 _MAX_FRAMES = 40  # of each stack in the log
 
 
@@ -135,7 +134,9 @@ class Watchdog:
         silent = [rank for rank in ranks if self._is_silent(rank, now)]
         if not silent:
             self._examine_after = 0.0
-            if self._reported and not self._stopped.is_set():
+            # A rank that has ended, for example by an error because of another one, makes no steps.
+            reported = [state.rank for state in self._reported.ranks] if self._reported else []
+            if self._reported and any(rank.rank in reported for rank in ranks) and not self._stopped.is_set():
                 self._print(replace(self._reported, ranks=(), is_alarm=False).to_line())
                 self._print("watchdog: the training makes steps again")
                 self._reported = None
@@ -157,7 +158,7 @@ class Watchdog:
             return known
         if self._node:  # only the first node writes steps to its log, and may work while the others wait
             return [rank for rank in known if rank.reports_steps]
-        known = known or [Heartbeat(_NO_RANK, 1, self._training, 0, None, self._started_at)]
+        known = known or [Heartbeat(None, 1, self._training, 0, None, self._started_at)]
         if output.step is not None:
             return [replace(rank, step=output.step, time=max(rank.time, output.step_at)) for rank in known]
         return [
@@ -168,7 +169,7 @@ class Watchdog:
     def _counts_output(self, rank: Heartbeat) -> bool:
         """Return whether the lines of the log are the only signs of life of a training."""
         has_limit = self._settings.silence is not None and self._settings.first_step_within is None
-        return rank.rank == _NO_RANK and has_limit
+        return rank.rank is None and has_limit
 
     def _observe_pace(self, ranks: Sequence[Heartbeat], now: float) -> None:
         step = max((rank.step for rank in ranks if rank.step is not None), default=None)
@@ -247,6 +248,6 @@ class Watchdog:
 
     def _act(self, silent: Sequence[Heartbeat], limit: float) -> None:
         """End the training unless it makes steps again; until then, the other pods report, too."""
-        if self._wait(min(_LONGEST_SETTLING, limit / 4)) and self._are_silent(silent):
+        if self._wait(min(_LONGEST_SETTLING, limit / 2)) and self._are_silent(silent):
             self._verdict = describe_hang([self._reported] if self._reported else [])
             end_processes(self._training)

@@ -1,0 +1,44 @@
+"""Stacks of a running process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from trainjob.frameworks.supervision.processes import read_process
+from trainjob.frameworks.supervision.stacks import request_stacks
+from trainjob.heartbeats import FOLDER_VARIABLE, read_heartbeats
+
+THREADS = """
+import threading
+from trainjob.heartbeats import begin
+
+def wait(event):
+    event.wait()
+
+begin()
+for _ in range(20):
+    threading.Thread(target=wait, args=(threading.Event(),), daemon=True).start()
+print("ready", flush=True)
+wait(threading.Event())
+"""
+LOOKS = 200
+
+
+def test_the_threads_of_a_process_do_not_write_over_each_other(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", THREADS], env={**os.environ, FOLDER_VARIABLE: str(tmp_path)}, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout.readline()
+        (rank,) = read_heartbeats(tmp_path)
+        found = {
+            tuple(map(str, request_stacks(read_process(rank.pid), tmp_path / rank.stacks_name, rank.main_thread).main))
+            for _ in range(LOOKS)
+        }
+    finally:
+        process.kill()
+        process.communicate()
+    assert len(found) == 1
+    assert [call.partition(" ")[0] for call in found.pop()] == ["wait", "wait", "wait", "<module>"]
