@@ -29,12 +29,18 @@ class FileStore:
 
     def __init__(self, path: Path, written_times: WrittenTimes) -> None:
         self._path, self._written_times, self._changed = path, written_times, threading.Event()
+        self._lock, self._is_exact = threading.Lock(), False
         written_times.on_change = self._changed.set
 
     def store(self, *, is_exact: bool) -> None:
+        """Store the times; after the exact ones at the end, no others."""
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(self._written_times.to_dict(is_exact=is_exact)))
-        new.replace(self._path)
+        with self._lock:
+            if self._is_exact:
+                return
+            new.write_text(json.dumps(self._written_times.to_dict(is_exact=is_exact)))
+            new.replace(self._path)
+            self._is_exact = is_exact
 
     def run(self, seconds: float, write: Callable[[str], None]) -> None:
         while True:
@@ -79,7 +85,7 @@ def main(kubeconfig: str, reference_text: str, store_path: str, output_path: str
     except Stopped:
         log.wait_until_written(10.0)
         store.store(is_exact=True)
-        os._exit(0)  # the thread may store, too
+        os._exit(0)
 
 
 main(*sys.argv[1:])

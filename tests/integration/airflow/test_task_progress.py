@@ -19,6 +19,7 @@ from trainjob.lifecycle import JobReference
 from trainjob.programs.export import Receipt
 from trainjob.status import Outcome, Phase, Progress, Verdict
 from trainjob.status.outcome import Category
+from trainjob.status.watchdog import RankSteps
 from trainjob_airflow import ExportModelOperator, TrainJobOperator
 from trainjob_airflow.links.trainjob import build_link_addresses
 from trainjob_airflow.task_log import create_line_writer
@@ -131,6 +132,8 @@ def test_the_xcom_has_metrics_if_there_are_any(log):
         "loss": 0.5,
         "metrics": {"reward": 1.5},
     }
+    progress.listener.on_progress(Progress(step=2, total=4, ranks=RankSteps(1, 2, 0, 3, 4.0)))
+    assert progress.xcom_value()["ranks"] == "rank 1 at step 2 and rank 0 at step 3, active 4 s ago"
 
 
 def test_the_lines_of_named_containers_and_notices_about_all_of_them_are_logged():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob import CustomTrainer, CustomTrainerContainer, RunKey, TrainJob, Watchdog, submit, wait
+from tests.support.polling import wait_until
+from trainjob import CustomTrainer, CustomTrainerContainer, RunKey, TrainJob, Watchdog, cancel, submit, wait
 from trainjob.errors import Hung
-from trainjob.lifecycle import Listener
+from trainjob.inspection.description import describe
+from trainjob.lifecycle import JobReference, Listener, ProgressLog
 from trainjob.lifecycle.resubmission import plan_resubmission
 from trainjob.status import Category
 
@@ -56,6 +58,46 @@ def test_a_report_ends_nothing(cluster, unique):
     _, outcome, lines = run(cluster, unique, container(f"{PRINT_STEPS}time.sleep(8)\n{PRINT_STEPS}"))
     assert outcome.succeeded
     assert any("watchdog: node-0 has made no step for " in line for line in lines)
+
+
+def test_the_steps_of_the_ranks_are_progress(cluster, unique):
+    progress, lines = [], []
+    log = ProgressLog(JobReference("watched", "default", ""), lines.append)
+    job = TrainJob(trainer=container(f"{PRINT_STEPS}time.sleep(5)\n"), watchdog=Watchdog(silence="2s"))
+    reference = submit(cluster, job, RunKey("test", "steps", unique, "run-1"))
+    wait(cluster, reference, listener=Listener(on_log=log.log_line, on_progress=progress.append))
+    assert str(progress[-1]).startswith("step 3/10 (30 %), epoch 1/1, loss 0.3333, active ")
+    assert not any("trainjob steps: " in line for line in lines)
+
+
+def test_a_description_has_the_steps_of_a_running_training(cluster, unique):
+    job = TrainJob(trainer=container(f"{PRINT_STEPS}time.sleep(10_000)\n"), watchdog=Watchdog(silence="2s"))
+    reference = submit(cluster, job, RunKey("test", "description", unique, "run-1"))
+
+    def are_at_last_step():
+        progress = describe(cluster, cluster.get_trainjob(reference.name, reference.namespace)).progress
+        return progress and progress.ranks and progress.ranks.fastest_step == progress.step == 3
+
+    wait_until(are_at_last_step)
+    cancel(cluster, reference)
+
+
+REPORT_OF_ALL_NODES = """
+import json, os
+rank = int(os.environ["JOB_COMPLETION_INDEX"])
+state = {"rank": rank, "step": 5, "seconds": 3.8, "place": "f (x.py:1)", "collective": "all_reduce", "workers": []}
+report = {"node": rank, "world_size": 2, "ranks": [state], "is_alarm": False, "action": "report"}
+for _ in range(2):
+    print("trainjob watchdog: " + json.dumps(report), flush=True)
+"""
+
+
+def test_a_hang_that_only_all_nodes_together_see_is_a_warning(cluster, unique):
+    warnings = []
+    trainer = CustomTrainerContainer(image="python:3.12", command=["python", "-c", REPORT_OF_ALL_NODES], num_nodes=2)
+    reference = submit(cluster, TrainJob(trainer=trainer), RunKey("test", "warning", unique, "run-1"))
+    wait(cluster, reference, listener=Listener(on_warning=warnings.append))
+    assert warnings == ["the training hangs: no rank of 2 has made a step for 4 s: 2 ranks wait in all_reduce"]
 
 
 def hang_in_rank_1(how):

@@ -6,6 +6,7 @@ import pytest
 
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.status import Progress, read_trainer_status
+from trainjob.status.watchdog import RankSteps, StepReport
 
 FRAME = "2|84|Loss: 0.2017218917608261: 100%|██████████| 42/42 [00:00<00:00, 78.82it/s]"
 
@@ -141,3 +142,22 @@ def test_a_transfer_reports_the_percentage_of_bytes(program):
 def test_a_training_after_a_fetch_in_one_log_reports_its_own_steps():
     found = parse_progress("fetch: 3/3 model.safetensors 3.0 MB (100 %)", "epochs: 4", FRAME)
     assert [str(progress) for progress in found] == ["100 % transferred", "step 84/168 (50 %), epoch 2/4, loss 0.2017"]
+
+
+RANKS = RankSteps(3, 40, 0, 42, 4.0)
+
+
+def test_the_steps_of_the_ranks_are_the_progress_of_a_training_that_logs_none():
+    progress = JobLogParser().feed(StepReport(0, 7, RANKS).to_line())
+    assert str(progress) == "step 42/?, rank 3 at step 40 and rank 0 at step 42, active 4 s ago"
+    assert Progress.from_dict(progress.to_dict()) == progress
+
+
+def test_a_logged_step_and_the_steps_of_the_ranks():
+    parser = JobLogParser()
+    line = str({"loss": 0.5, "step": 30, "max_steps": 100, "epoch": 0.3, "num_train_epochs": 1})
+    assert parser.feed(line).ranks is None
+    text = str(parser.feed(StepReport(0, 7, RANKS).to_line()))
+    assert text.startswith("step 30/100 (30 %), epoch 1/1, loss 0.5, rank 3 ")
+    assert parser.feed(line.replace("30,", "50,")).ranks == RANKS
+    assert "active" not in str(Progress(100, 100, ranks=RANKS))

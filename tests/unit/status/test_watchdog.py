@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.status.watchdog import RankState as Rank
-from trainjob.status.watchdog import WatchdogReport, describe_hang
+from trainjob.status.watchdog import RankSteps, StepReport, StepReports, WatchdogReport, describe_hang
 
 
 def report(*ranks, node=0, size=0, is_alarm=True):
@@ -110,3 +110,39 @@ def test_a_report_survives_its_line(ranks, is_alarm):
     assert WatchdogReport.from_line(f"[rank0]: {original.to_line()}") == original
     assert "\n" not in original.to_line()
     assert describe_hang([original])
+
+
+def steps(node, moment, slowest, fastest, seconds=1.0):
+    return StepReport(node, moment, RankSteps(2 * node, slowest, 2 * node + 1, fastest, seconds))
+
+
+def test_steps_of_one_moment_are_compared():
+    reports = StepReports()
+    for report_of in (steps(0, 7, 40, 41), steps(1, 7, 38, 39), steps(0, 8, 50, 50)):
+        reports.add(report_of)
+    assert reports.newest == RankSteps(2, 38, 1, 41, 1.0)  # node 1 has not reported moment 8
+    assert reports.add(steps(1, 8, 50, 50, 0.5))
+    assert reports.newest == RankSteps(0, 50, 1, 50, 0.5)
+    assert str(reports.newest) == "active 0 s ago"
+    assert not reports.add(steps(1, 7, 38, 39))
+
+
+def test_a_pod_that_reports_no_more_is_left_out_at_the_next_moment():
+    reports = StepReports()
+    for report_of in (steps(0, 7, 40, 40), steps(1, 7, 40, 40), steps(0, 8, 50, 50), steps(0, 9, 60, 60)):
+        reports.add(report_of)
+    assert (reports.newest.slowest_step, reports.newest.fastest_step) == (60, 60)
+
+
+def test_the_text_has_the_slowest_and_the_fastest_rank():
+    assert str(RankSteps(3, 40, 0, 42, 540.0)) == "rank 3 at step 40 and rank 0 at step 42, active 9 min ago"
+
+
+@given(st.builds(StepReport, st.integers(0, 999), st.integers(0, 10**9), st.builds(RankSteps)))
+def test_a_report_of_steps_is_read_as_it_was_written(report_of):
+    assert StepReport.from_line(report_of.to_line()) == report_of
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"node":0,"moment":1,"steps":{}}', '{"node":0,"moment":1}'])
+def test_an_unreadable_report_of_steps_is_no_report(text):
+    assert StepReport.from_line(f"trainjob steps: {text}") is None

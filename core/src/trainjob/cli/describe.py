@@ -16,7 +16,7 @@ from trainjob.cli.terminal import escape
 from trainjob.inspection.description import Description
 from trainjob.inspection.description import describe as inspect_trainjob
 from trainjob.manifest.review import shorten_command
-from trainjob.status import Phase, read_trainer_status
+from trainjob.status import Phase
 from trainjob.status.nested_fields import get_mapping
 
 __all__ = ["describe"]
@@ -118,9 +118,9 @@ def _facts(description: Description, spec: Mapping[str, Any]) -> Iterator[tuple[
             yield name, line if len(line) <= _MAX_LINE_LENGTH else f"{line[: _MAX_LINE_LENGTH - 1]}…"
     if "deadline_seconds" in spec:
         yield "deadline", f"{spec['deadline_seconds']} s"
-    if reported := read_trainer_status(description.job):
-        at = f", reported {reported.reported_at}" if reported.reported_at else ""
-        yield "progress", f"{reported}{at}"
+    if progress := description.progress:
+        at = f", reported {progress.reported_at}" if progress.reported_at else ""
+        yield "progress", f"{progress}{at}"
     if description.start:
         yield "start", description.start
 

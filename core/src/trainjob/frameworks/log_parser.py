@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from trainjob.framework_modules import load_modules
 from trainjob.frameworks.transformers_log_parser import TransformersLogParser
 from trainjob.status.progress import LogParser, Progress, TransferLogParser
+from trainjob.status.watchdog import StepReport, StepReports
 
 _log = logging.getLogger(__name__)
 _broken: set[str] = set()  # modules whose parser has raised an error
@@ -25,12 +27,30 @@ class JobLogParser:
     def __init__(self) -> None:
         """Create a parser that has seen no line."""
         self._parsers: tuple[LogParser, ...] = tuple(create() for create in _list_parsers())
+        self._training: Progress | None = None  # the last progress of a training
+        self._ranks = StepReports()
 
     def feed(self, line: str) -> Progress | None:
         """Return the progress that a line reports, or None if it reports nothing new.
 
+        The watchdog of each pod reports the steps of its ranks. They are the progress of a training that logs none.
         A parser that raises an error is left out from then on.
         """
+        if report := StepReport.from_line(line):
+            if not self._ranks.add(report):
+                return None
+        elif progress := self._parse(line):
+            if progress.unit != "step":
+                return progress
+            self._training = progress
+        else:
+            return None
+        ranks = self._ranks.newest
+        if self._training:
+            return replace(self._training, ranks=ranks)
+        return Progress(ranks.fastest_step, ranks=ranks) if ranks else None
+
+    def _parse(self, line: str) -> Progress | None:
         for parser in self._parsers:
             try:
                 if progress := parser.feed(line):

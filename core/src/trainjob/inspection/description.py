@@ -13,8 +13,18 @@ from trainjob.client.diagnostics import find_log_line, read_log_tail
 from trainjob.errors import ClusterError
 from trainjob.inspection.facts import build_timeline, event_facts, pod_facts, spec_facts, step_facts
 from trainjob.inspection.summary import Summary, summarize
-from trainjob.lifecycle.evidence import collect_evidence
-from trainjob.status import FinalPods, Outcome, Phase, Verdict, build_outcome, derive_verdict, parse_step_result
+from trainjob.lifecycle.evidence import collect_evidence, read_progress
+from trainjob.status import (
+    FinalPods,
+    Outcome,
+    Phase,
+    Progress,
+    Verdict,
+    build_outcome,
+    derive_verdict,
+    parse_step_result,
+    read_trainer_status,
+)
 from trainjob.status.diagnostics import (
     Finding,
     get_event_findings,
@@ -32,6 +42,7 @@ Json = dict[str, Any]
 _NODE = "node"
 # As trainjob.frameworks.transformers.checkpoints prints it.
 _START = re.compile("(continues|starts) from (step|epoch) [0-9]|starts from the beginning, because ")
+_MAX_LOGS = 16  # nodes whose last lines are read for the progress
 _MAX_REASONS = 3  # a description has at most this many reasons why the TrainJob does not start
 
 
@@ -50,6 +61,7 @@ class Description:
         outcome: its outcome; None while it has not finished.
         start: the line of its log that says from which checkpoint the training continues, or why it starts from the
             beginning; empty if there is none.
+        progress: progress of the training, in its logs and in the TrainJob's status; None if neither has one.
         result: value that its program returned through its log; None if there is none, or the log was deleted.
         hints: reasons why it does not start or has failed, with the remedy.
         read_errors: the objects that could not be read, each with its error.
@@ -64,6 +76,7 @@ class Description:
     timeline: list[dict[str, str]]
     outcome: Outcome | None
     start: str
+    progress: Progress | None
     result: Json | None
     hints: list[str]
     read_errors: list[str]
@@ -79,6 +92,7 @@ class Description:
             "timeline": self.timeline,
             "outcome": self.outcome.to_dict() if self.outcome else None,
             "start": self.start,
+            "progress": self.progress.to_dict() if self.progress else None,
             "result": self.result,
             "hints": self.hints,
             "read_errors": self.read_errors,
@@ -125,6 +139,7 @@ class _DescriptionBuilder:
             timeline=build_timeline(self._job, pods),
             outcome=outcome,
             start=self._find_start(pods),
+            progress=outcome.progress if outcome else self._find_progress(pods),
             result=self._find_result(pods) if verdict.phase is Phase.COMPLETE else None,
             hints=_outcome_hints(outcome, pods) if outcome else self._build_hints(verdict, findings),
             read_errors=self._read_errors,
@@ -180,6 +195,12 @@ class _DescriptionBuilder:
                     if line := find_log_line(self._cluster, self._namespace, pod, name, _START):
                         return line
         return ""
+
+    def _find_progress(self, pods: Sequence[Mapping[str, Any]]) -> Progress | None:
+        running = [pod for pod in pods if get_str(pod, "status", "phase") == "Running" and step_of(pod) == _NODE]
+        found = read_progress(self._cluster, sorted(running, key=rank_of)[:_MAX_LOGS])
+        reported = read_trainer_status(self._job)
+        return found.with_report(reported) if found else reported
 
     def _find_reasons(
         self, verdict: Verdict, pods: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]

@@ -7,7 +7,7 @@ what is known.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -28,7 +28,7 @@ from trainjob.status.verdict import had_pods
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 _NONE: Mapping[str, Any] = {}
 _NODE = "node"  # the replicated job of the training
-_PROGRESS_LINES = 100  # in which the last progress of a complete training is, before its summary
+_PROGRESS_LINES = 100  # in which the last progress of a training is, before its summary
 Pod = Mapping[str, Any]
 
 
@@ -78,7 +78,11 @@ def collect_evidence(
         jobset = _get_jobset(cluster, job, verdict)
         tail = _read_tail(cluster, namespace, first)
     if logs is None:
-        return Evidence(pods, events, jobset, tail, _read_progress(cluster, job, verdict, pods), usage)
+        progress = None
+        reported = read_trainer_status(job)
+        if verdict.phase is Phase.COMPLETE and not (reported and reported.step):
+            progress = read_progress(cluster, [pod for pod in pods.existing if rank_of(pod) == 0])
+        return Evidence(pods, events, jobset, tail, progress, usage)
     if pods.unknown_because:
         logs.report(pods_are_unknown(name, namespace, pods.unknown_because))
     for pod in pods.existing:
@@ -124,15 +128,12 @@ def _get_received_tail(logs: JobLogs, first: ContainerFailure | None, pods: Fina
     return ()
 
 
-def _read_progress(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict, pods: FinalPods) -> Progress | None:
-    """Return the last progress in the last lines of a complete training's rank 0."""
-    reported = read_trainer_status(job)
-    if verdict.phase is not Phase.COMPLETE or (reported and reported.step):
-        return None
-    parser, progress, namespace = JobLogParser(), None, get_str(job, "metadata", "namespace")
-    for pod in pods.existing:
-        if (step_of(pod), rank_of(pod)) == (_NODE, 0):
-            for status in container_statuses(pod):
-                for line in read_last_lines(cluster, namespace, pod, get_str(status, "name"), _PROGRESS_LINES):
-                    progress = parser.feed(line.text) or progress
+def read_progress(cluster: Cluster, pods: Iterable[Pod]) -> Progress | None:
+    """Return the progress in the last lines of a training's pods (blocking I/O)."""
+    parser, progress = JobLogParser(), None
+    for pod in pods:
+        for status in container_statuses(pod) if step_of(pod) == _NODE else ():
+            namespace, name = get_str(pod, "metadata", "namespace"), get_str(status, "name")
+            for line in read_last_lines(cluster, namespace, pod, name, _PROGRESS_LINES):
+                progress = parser.feed(line.text) or progress
     return progress

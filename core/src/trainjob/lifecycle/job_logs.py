@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from trainjob.client import Cluster, LogFollower, LogLine, LogNotice, WrittenTimes
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.status import Progress, Verdict
-from trainjob.status.watchdog import WatchdogReport
+from trainjob.status.watchdog import WatchdogReport, describe_hang, is_hang
 
 
 @dataclass
@@ -23,7 +23,8 @@ class Listener:
             [trainjob.client.LogWriter][] if writing the lines may be slow.
         on_progress: called with the progress of the training when a log line, or the TrainJob's status, reports it.
         on_earlier_progress: called instead with the progress in a line that an earlier process has written.
-        on_warning: called with each of the outcome's `warnings`, before the wait returns.
+        on_warning: called with each of the outcome's `warnings`, before the wait returns, and when all nodes of a
+            training together report that it hangs.
         catch_up_seconds: seconds after the end of the TrainJob for which its logs are read completely. Of a log that
             is far behind by then, only the last lines are read, after a notice; None reads all lines.
     """
@@ -50,6 +51,7 @@ class JobLogs(LogFollower):
         """Create a follower that reads no log yet, and passes lines and progress to the listener."""
         self.progress: Progress | None = None
         self.watchdogs: dict[int, WatchdogReport] = {}
+        self._has_warned = False
         self._reported: Progress | None = None
         self._parser, self._listener = JobLogParser(), listener
         catch_up = listener.catch_up_seconds
@@ -62,6 +64,16 @@ class JobLogs(LogFollower):
         if report := WatchdogReport.from_line(line.text):
             self.watchdogs[report.node] = report
         self._listener.on_log(line)
+        if report:
+            self._warn_of_hang()
+
+    def _warn_of_hang(self) -> None:
+        """Report a hang of several nodes when the last one has reported it."""
+        reports = list(self.watchdogs.values())
+        are_all = len(reports) > 1 and sum(len(each.ranks) for each in reports) >= reports[0].world_size
+        if are_all and not self._has_warned and is_hang(reports):
+            self._listener.on_warning(f"the training hangs: {describe_hang(reports)}")
+        self._has_warned = are_all
 
     def report_progress(self, reported: Progress) -> None:
         """Pass on what the trainer has reported in the TrainJob's status.

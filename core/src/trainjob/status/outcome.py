@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -300,10 +300,10 @@ def build_outcome(
 def _find_progress(job: Mapping[str, Any], evidence: Evidence) -> Progress | None:
     """Return the progress in the log and in the TrainJob's status.
 
-    A training may write only one of them.
+    A training may write only one of them. The steps of its ranks were of a moment before its end.
     """
     reported = read_trainer_status(job)
-    return evidence.progress.with_report(reported) if evidence.progress else reported
+    return replace(evidence.progress, ranks=None).with_report(reported) if evidence.progress else reported
 
 
 def _seconds_between(begin: str, end: str) -> float | None:

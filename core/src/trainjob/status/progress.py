@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
 from trainjob.status.nested_fields import get_mapping
+from trainjob.status.watchdog import RankSteps
 
 # A line can have any text. Each part of the pattern has a limit and can start at one place only, so that the time to
 # match a line grows linearly with its length.
@@ -38,6 +39,7 @@ class Progress:
             reports none.
         remaining: seconds that the trainer estimates until its end, at the time of its report; None if it reports none.
         reported_at: time of this report (RFC 3339); empty if there is none.
+        ranks: last steps of the slowest and the fastest rank; None if the training has no watchdog.
         carried: names of `loss` and metrics whose values are not known to be those of this step, because an earlier
             log line reported them. It is not stored.
     """
@@ -52,6 +54,7 @@ class Progress:
     reported_percent: float | None = None
     remaining: float | None = None
     reported_at: str = ""
+    ranks: RankSteps | None = None
     carried: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
@@ -74,7 +77,7 @@ class Progress:
         del values["carried"]
         if self.unit == "step":
             del values["unit"]
-        optional = ("metrics", "reported_percent", "remaining", "reported_at")
+        optional = ("metrics", "reported_percent", "remaining", "reported_at", "ranks")
         return {name: value for name, value in values.items() if name not in optional or value not in ({}, None, "")}
 
     def with_report(self, reported: Progress | None) -> Progress:
@@ -93,6 +96,7 @@ class Progress:
             reported_percent=reported.reported_percent,
             remaining=reported.remaining,
             reported_at=reported.reported_at,
+            ranks=self.ranks,
             carried=base.carried | new,
         )
 
@@ -104,7 +108,8 @@ class Progress:
         """
         known = {name: values[name] for name in _STORED if name in values}
         metrics = {name: value for name, value in get_mapping(known, "metrics").items() if _is_finite(value)}
-        return cls(**{**known, "metrics": metrics})
+        ranks = RankSteps.from_dict(known["ranks"]) if known.get("ranks") else None
+        return cls(**{**known, "metrics": metrics, "ranks": ranks})
 
     def __str__(self) -> str:
         if self.unit == "percent":
@@ -118,7 +123,8 @@ class Progress:
             parts.append(f"epoch {self.epoch}/{self.epochs or '?'}")
         named = {"loss": self.loss, "reward": self.metrics.get("reward")}
         parts += [f"{name} {value:.4g}" for name, value in named.items() if value is not None]
-        return ", ".join(parts if self.remaining is None else [*parts, f"{_format_duration(self.remaining)} left"])
+        parts += [] if self.remaining is None else [f"{_format_duration(self.remaining)} left"]
+        return ", ".join([*parts, str(self.ranks)] if self.ranks and self.percent != 100.0 else parts)
 
 
 _STORED = tuple(one.name for one in fields(Progress) if one.name != "carried")

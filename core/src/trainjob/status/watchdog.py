@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 PREFIX = "trainjob watchdog: "
 """Start of a line of the log with a report."""
+STEPS_PREFIX = "trainjob steps: "
+"""Start of a line with the last steps of a pod's ranks, which pods write at intervals for programs."""
 STOPPED, GONE, BLOCKED, RUNNING = "stopped", "gone", "blocked", "running"
 _ENDED_STATES = (STOPPED, GONE, BLOCKED)
 _MAX_NAMED = 4  # ranks that a text names one by one
@@ -92,6 +95,110 @@ class WatchdogReport:
             return cls(**values, ranks=ranks)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
+
+
+@dataclass(frozen=True)
+class RankSteps:
+    """Last steps of a training's ranks at one moment.
+
+    Attributes:
+        slowest: rank that has completed the fewest steps; None for a training whose processes report no ranks.
+        slowest_step: last step that it has completed.
+        fastest: rank that has completed the most steps.
+        fastest_step: last step that it has completed.
+        seconds: seconds since the last sign of life of any rank.
+    """
+
+    slowest: int | None
+    slowest_step: int
+    fastest: int | None
+    fastest_step: int
+    seconds: float
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RankSteps:
+        """Return the steps from JSON values, of which unknown keys are ignored.
+
+        Raises:
+            TypeError: a value is missing.
+        """
+        return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
+
+    def __str__(self) -> str:
+        last = f"active {_format_seconds(self.seconds)} ago"
+        if self.slowest_step == self.fastest_step:
+            return last
+        slowest = f"rank {self.slowest} at step {self.slowest_step}"
+        return f"{slowest} and rank {self.fastest} at step {self.fastest_step}, {last}"
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """Steps of the ranks of one pod.
+
+    Attributes:
+        node: number of the pod's node in the training.
+        moment: number of the interval that begins now by the clock, at whose start all pods report.
+        steps: the steps.
+    """
+
+    node: int
+    moment: int
+    steps: RankSteps
+
+    def to_line(self) -> str:
+        """Return the line of the log."""
+        return STEPS_PREFIX + json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_line(cls, line: str) -> StepReport | None:
+        """Return the report in a line of the log; None if it has none."""
+        if not line.startswith(STEPS_PREFIX):
+            return None
+        try:
+            values = json.loads(line.removeprefix(STEPS_PREFIX))
+            return cls(int(values["node"]), int(values["moment"]), RankSteps.from_dict(values["steps"]))
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+class StepReports:
+    """Steps of all ranks of a training, of which each pod reports its own.
+
+    Only reports of the same moment are compared. Those of a moment are complete if they are of the same pods as before,
+    or when those of the next one begin.
+
+    Attributes:
+        newest: steps at the last moment with complete reports; None before the first one.
+    """
+
+    def __init__(self) -> None:
+        """Create a record without reports."""
+        self.newest: RankSteps | None = None
+        self._moment, self._pods = 0, dict[int, RankSteps]()
+        self._expected: Collection[int] = ()
+
+    def add(self, report: StepReport) -> bool:
+        """Add the report of one pod, and return whether there are newer steps of all.
+
+        A report of an earlier moment is left out.
+        """
+        before = self.newest
+        if report.moment > self._moment:
+            self._combine()
+            self._moment, self._pods = report.moment, {}
+        if report.moment == self._moment:
+            self._pods[report.node] = report.steps
+            if self._pods.keys() >= set(self._expected):
+                self._combine()
+        return self.newest is not before
+
+    def _combine(self) -> None:
+        if self._pods:
+            pods, self._expected = self._pods.values(), list(self._pods)
+            slowest, fastest = min(pods, key=lambda pod: pod.slowest_step), max(pods, key=lambda pod: pod.fastest_step)
+            steps = (slowest.slowest, slowest.slowest_step, fastest.fastest, fastest.fastest_step)
+            self.newest = RankSteps(*steps, min(pod.seconds for pod in pods))
 
 
 def is_hang(reports: Sequence[WatchdogReport]) -> bool:

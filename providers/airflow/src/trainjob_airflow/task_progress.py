@@ -185,6 +185,7 @@ def _build_xcom_value(phase: str, reason: str, progress: Progress | None, tracki
     value = {"phase": phase, "reason": reason, "percent": percent, **{name: numbers.get(name) for name in names}}
     optional = ("metrics", "remaining", "reported_at")
     value |= {name: numbers[name] for name in optional if name in numbers}
+    value |= {"ranks": str(progress.ranks)} if progress and progress.ranks else {}
     return {**value, **({"tracking_url": tracking_url} if tracking_url else {})}
 
 

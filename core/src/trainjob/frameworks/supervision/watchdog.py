@@ -15,7 +15,7 @@ from trainjob.frameworks.supervision.output_reader import OutputReader
 from trainjob.frameworks.supervision.process_ending import end_processes
 from trainjob.frameworks.supervision.rank_look import RankLook, describe_rank, look_at
 from trainjob.heartbeats import Heartbeat, read_heartbeats
-from trainjob.status.watchdog import WatchdogReport, describe_hang, describe_wait
+from trainjob.status.watchdog import RankSteps, StepReport, WatchdogReport, describe_hang, describe_wait
 
 __all__ = ["Watchdog", "WatchdogSettings"]
 
@@ -27,6 +27,7 @@ _MAX_PACES = 64  # of the last looks
 _SAMPLES = 3  # looks at a process in which nothing may change if it hangs
 _LONGEST_GAP = 10.0  # seconds between two of them
 _MAX_INTERVAL = 5.0  # seconds between two looks at the heartbeats
+_STEPS_INTERVAL = 30.0  # seconds between two lines with the steps of the ranks
 _ACTIVE_FACTOR = 10.0  # an active process that makes no step hangs after so many times the limit
 _LONGEST_SETTLING = 30.0  # seconds before an action, in which the other pods report, too
 _MAX_FRAMES = 40  # of each stack in the log
@@ -100,6 +101,8 @@ class Watchdog:
         self._reported: WatchdogReport | None = None
         least = [each for each in (settings.silence, settings.first_step_within, _MAX_INTERVAL * 8) if each is not None]
         self._interval = min(least) / 8
+        self._steps_interval = min(_STEPS_INTERVAL, *least)
+        self._moment = self._find_moment()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
 
@@ -115,7 +118,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         try:
-            while self._wait(self._interval):
+            while self._wait(min(self._interval, self._steps_interval - time.time() % self._steps_interval)):
                 self._look(time.monotonic())
         except Exception as error:  # noqa: BLE001 - the training must not notice
             self._print(f"watchdog: the training continues unwatched: {error!r}")
@@ -131,6 +134,7 @@ class Watchdog:
     def _look(self, now: float) -> None:
         ranks = self._find_ranks()
         self._observe_pace(ranks, now)
+        self._print_steps(ranks, now)
         silent = [rank for rank in ranks if self._is_silent(rank, now)]
         if not silent:
             self._examine_after = 0.0
@@ -178,6 +182,19 @@ class Watchdog:
         if self._last_step and step > self._last_step[0]:
             self._paces = [*self._paces[1 - _MAX_PACES :], (now - self._last_step[1]) / (step - self._last_step[0])]
         self._last_step = (step, now)
+
+    def _print_steps(self, ranks: Sequence[Heartbeat], now: float) -> None:
+        """Write a line for the waiter at the start of each interval by the clock, as all pods do."""
+        found = sorted((rank.step, rank.rank) for rank in ranks if rank.step is not None)
+        moment = self._find_moment()
+        if found and moment != self._moment:
+            (least, slowest), (most, fastest) = found[0], found[-1]
+            steps = RankSteps(slowest, least, fastest, most, round(now - max(rank.time for rank in ranks), 1))
+            self._print(StepReport(self._node, moment, steps).to_line())
+        self._moment = moment
+
+    def _find_moment(self) -> int:
+        return int(time.time() // self._steps_interval)
 
     def _get_limit(self, rank: Heartbeat) -> float | None:
         if rank.step is None and not self._counts_output(rank):

@@ -15,7 +15,7 @@ from typing import Any
 
 from trainjob.status.usage import Usage
 
-_TEXTS = ("phase", "reason", "tracking_url")
+_TEXTS = ("phase", "reason", "tracking_url", "ranks")
 _NUMBERS = ("percent", "step", "total", "epoch", "epochs", "loss")
 
 

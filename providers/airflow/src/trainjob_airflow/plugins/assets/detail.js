@@ -73,7 +73,7 @@ function progressText(shown) {
   const percent = !step && typeof shown.percent === "number" ? `${short(shown.percent)} %` : "";
   const left = typeof shown.remaining === "number" ? `${duration(shown.remaining)} left` : "";
   const at = shown.reported_at ? ` (reported ${span(shown.reported_at)} ago)` : "";
-  return [percent, step, epoch, left].filter(Boolean).join(", ") + at;
+  return [percent, step, epoch, left, shown.ranks].filter(Boolean).join(", ") + at;
 }
 
 /** Return the heading and the curve of the loss, or of the reward if the training reports it. */
