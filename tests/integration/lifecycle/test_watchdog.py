@@ -100,6 +100,13 @@ def test_a_hang_that_only_all_nodes_together_see_is_a_warning(cluster, unique):
     assert warnings == ["the training hangs: no rank of 2 has made a step for 4 s: 2 ranks wait in all_reduce"]
 
 
+def test_a_warning_of_a_watchdog_is_one_of_the_outcome(cluster, unique):
+    source = "print('watchdog: warning: node-0: the GPUs computed for 4 % of the last 5 min')"
+    _, outcome, _ = run(cluster, unique, container(source))
+    assert outcome.succeeded
+    assert outcome.warnings == ("node-0: the GPUs computed for 4 % of the last 5 min",)
+
+
 def hang_in_rank_1(how):
     import threading
     import time

@@ -101,6 +101,51 @@ def test_a_hang_that_ends_by_an_error_is_still_reported():
     assert [(rank.rank, rank.step) for rank in watched.reports[-1].ranks] == [(0, 1)]
 
 
+def find_warnings(output):
+    return [line for line in output.splitlines() if line.startswith("watchdog: warning: ")]
+
+
+def test_steps_that_take_longer_than_before_are_a_warning():
+    steps = "for step in range(1, 150):\n    wait(0.1 if step < 100 else 0.4)\n    report_step(step)"
+    [warning] = find_warnings(run_python(steps, silence=1.0, slow_factor=2.0).outputs[0])
+    assert warning.startswith("watchdog: warning: node-0: a step takes 0.")
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Return a function that creates a program in the place of NVIDIA's, which needs a GPU."""
+
+    def create(source):
+        path = tmp_path / "nvidia-smi"
+        path.write_text(f"#!/bin/sh\n{source}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    return create
+
+
+STEPS = "for step in range(1, 150):\n    wait(0.1)\n    report_step(step)"
+
+
+@pytest.mark.parametrize(
+    ("source", "percent", "text"),
+    [
+        ("printf '3\\n5\\n'", 10, "node-0: the GPUs computed for 4 % of the last 0.17 min"),
+        ("printf '90\\n30\\n'", 50, ""),
+        ("exit 9", 10, "node-0: the use of the GPUs is not known: Command '('nvidia-smi', "),
+        ("echo '[N/A]'", 10, "node-0: the use of the GPUs is not known: could not convert string to float: '[N/A]'"),
+        ("exec sleep 10000", 10, ""),
+    ],
+)
+def test_gpus_that_compute_little_are_a_warning(nvidia_smi, source, percent, text):
+    nvidia_smi(source)
+    ended = run_python(STEPS, silence=1.0, min_gpu_percent=percent)
+    assert ended.codes == [0]
+    found = find_warnings(ended.outputs[0])
+    assert len(found) == bool(text)
+    assert all(line.startswith(f"watchdog: warning: {text}") for line in found)
+
+
 def start_and_read(source, word):
     """Start a training, and return it and its process ID when it has printed a word."""
     pod = start_watched(python(source), WatchdogSettings("fail", silence=2.0))

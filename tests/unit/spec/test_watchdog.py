@@ -35,7 +35,15 @@ def refusal(kind, **fields):
 def test_the_limits_are_seconds_for_the_program():
     settings = describe_watchdog(Watchdog(silence="10m", first_step_within="2h", action="fail"))
     assert json.loads(settings.to_json()) == {"action": "fail", "first_step_within": 7200.0, "silence": 600.0}
-    assert describe_watchdog(Watchdog()).to_json() == '{"action":"report","first_step_within":null,"silence":null}'
+    assert describe_watchdog(Watchdog()).to_json() == '{"action":"report"}'
+    settings = describe_watchdog(Watchdog(slow_factor=2, min_gpu_percent=10))
+    assert settings.to_json() == '{"action":"report","slow_factor":2.0,"min_gpu_percent":10.0}'
+
+
+@pytest.mark.parametrize("fields", [{"slow_factor": 1}, {"min_gpu_percent": 0}, {"min_gpu_percent": 101}])
+def test_a_number_outside_of_its_range_is_refused(fields):
+    [name] = fields
+    assert f"watchdog.{name}" in refusal(TrainJob, trainer=JOB.trainer, watchdog=fields)
 
 
 @pytest.mark.parametrize(
@@ -73,5 +81,5 @@ def test_the_command_begins_with_the_program(step):
     assert command[4:7] == [
         "trainjob.frameworks.supervision",
         "--watchdog",
-        '{"action":"restart","first_step_within":null,"silence":600.0}',
+        '{"action":"restart","silence":600.0}',
     ]

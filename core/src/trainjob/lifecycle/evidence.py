@@ -89,7 +89,7 @@ def collect_evidence(
         logs.observe(ObjectEvent(pod))
     logs.finish(_LOG_SECONDS, only_ended=only_ended, failure=first if only_ended else None)
     tail = tail or _get_received_tail(logs, first, pods)
-    return Evidence(pods, events, jobset, tail, logs.progress, usage, tuple(logs.watchdogs.values()))
+    return Evidence(pods, events, jobset, tail, logs.progress, usage, tuple(logs.watchdogs.values()), logs.warnings)
 
 
 def _get_jobset(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> Mapping[str, Any] | None:

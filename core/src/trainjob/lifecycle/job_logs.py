@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from trainjob.client import Cluster, LogFollower, LogLine, LogNotice, WrittenTimes
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.status import Progress, Verdict
-from trainjob.status.watchdog import WatchdogReport, describe_hang, is_hang
+from trainjob.status.watchdog import WARNING_PREFIX, WatchdogReport, describe_hang, is_hang
+
+_MAX_WARNINGS = 8
 
 
 @dataclass
@@ -43,6 +45,7 @@ class JobLogs(LogFollower):
     Attributes:
         progress: last progress in the logs; None if there is none.
         watchdogs: last report of each node's watchdog in the logs.
+        warnings: the first warnings of these watchdogs.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class JobLogs(LogFollower):
         """Create a follower that reads no log yet, and passes lines and progress to the listener."""
         self.progress: Progress | None = None
         self.watchdogs: dict[int, WatchdogReport] = {}
+        self.warnings: list[str] = []
         self._has_warned = False
         self._reported: Progress | None = None
         self._parser, self._listener = JobLogParser(), listener
@@ -63,6 +67,8 @@ class JobLogs(LogFollower):
             (self._listener.on_earlier_progress if line.is_written else self._listener.on_progress)(progress)
         if report := WatchdogReport.from_line(line.text):
             self.watchdogs[report.node] = report
+        if line.text.startswith(WARNING_PREFIX) and len(self.warnings) < _MAX_WARNINGS:
+            self.warnings.append(line.text.removeprefix(WARNING_PREFIX))
         self._listener.on_log(line)
         if report:
             self._warn_of_hang()

@@ -186,7 +186,7 @@ class WaitSession:
             mark_exported(cluster, job)
         evidence = collect()
         warnings = check_after_end(cluster, reference, limits, job, verdict, pods.existing, evidence.jobset)
-        for warning in warnings:
+        for warning in (*evidence.warnings, *warnings):
             self._listener.on_warning(warning)
         return build_outcome(job, verdict, evidence, warnings=warnings)
 

@@ -62,6 +62,7 @@ class Evidence:
         progress: last progress in its log.
         usage: usage of its pods; None if nobody counted it.
         watchdogs: last report of each node's watchdog, as far as its log was read.
+        warnings: warnings of these watchdogs.
     """
 
     pods: FinalPods = FinalPods()
@@ -71,3 +72,4 @@ class Evidence:
     progress: Progress | None = None
     usage: Usage | None = None
     watchdogs: Sequence[WatchdogReport] = ()
+    warnings: Sequence[str] = ()

@@ -58,7 +58,8 @@ class Outcome:
         finished: RFC 3339 time of the end, as the cluster saw it; empty if the cluster does not report it.
         progress: last progress in the training's log.
         restarts: number of times that the kubelet has restarted its containers in place.
-        warnings: restarts that no wait saw in time, and pods that ran after the end, with what was done about them.
+        warnings: what watchdogs have noticed; restarts that no wait saw in time, and pods that ran after the end, with
+            what was done about them.
         labels: labels of the TrainJob, by which `trainjob cost` groups.
         usage: pod seconds and GPU seconds of the TrainJob's pods; None if nobody counted them. Other attempts of the
             same step are other TrainJobs and not included.
@@ -257,7 +258,7 @@ def build_outcome(
         job: the TrainJob as last seen, even if it is deleted by now.
         verdict: verdict on its end.
         evidence: evidence about its end.
-        warnings: what else users should know, one sentence each.
+        warnings: what else users should know, one sentence each; they follow those of the evidence.
     """
     verdict = with_policy_rule(verdict, evidence.events, evidence.jobset)
     first = evidence.pods.find_first_failure(verdict)
@@ -286,7 +287,7 @@ def build_outcome(
         created=get_str(meta, "creationTimestamp"),
         finished=_finished_at(job),
         progress=_find_progress(job, evidence),
-        warnings=tuple(warnings),
+        warnings=(*evidence.warnings, *warnings),
         labels={str(name): str(value) for name, value in get_mapping(meta, "labels").items()},
         usage=evidence.usage,
         started=get_first_start(evidence.pods.all),

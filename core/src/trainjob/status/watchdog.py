@@ -16,6 +16,8 @@ PREFIX = "trainjob watchdog: "
 """Start of a line of the log with a report."""
 STEPS_PREFIX = "trainjob steps: "
 """Start of a line with the last steps of a pod's ranks, which pods write at intervals for programs."""
+WARNING_PREFIX = "watchdog: warning: "
+"""Start of a line with something that needs no action at once."""
 STOPPED, GONE, BLOCKED, RUNNING = "stopped", "gone", "blocked", "running"
 _ENDED_STATES = (STOPPED, GONE, BLOCKED)
 _MAX_NAMED = 4  # ranks that a text names one by one

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import itertools
 import json
-import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from trainjob.frameworks.supervision.gpu_use import GpuUse
 from trainjob.frameworks.supervision.output_reader import OutputReader
+from trainjob.frameworks.supervision.pace import Pace
 from trainjob.frameworks.supervision.process_ending import end_processes
 from trainjob.frameworks.supervision.rank_look import RankLook, describe_rank, look_at
 from trainjob.heartbeats import Heartbeat, read_heartbeats
-from trainjob.status.watchdog import RankSteps, StepReport, WatchdogReport, describe_hang, describe_wait
+from trainjob.status.watchdog import (
+    WARNING_PREFIX,
+    RankSteps,
+    StepReport,
+    WatchdogReport,
+    describe_hang,
+    describe_wait,
+)
 
 __all__ = ["Watchdog", "WatchdogSettings"]
 
 # Without a limit in the request: so many median steps, and at least so many seconds. The second value is for a training
 # that has made too few steps for a median; the first ones often compile kernels.
 _MEDIAN_STEPS, _MIN_SILENCE, _SILENCE_OF_FIRST_STEPS = 20.0, 300.0, 1800.0
-_FEW_STEPS = 3
-_MAX_PACES = 64  # of the last looks
 _SAMPLES = 3  # looks at a process in which nothing may change if it hangs
 _LONGEST_GAP = 10.0  # seconds between two of them
 _MAX_INTERVAL = 5.0  # seconds between two looks at the heartbeats
-_STEPS_INTERVAL = 30.0  # seconds between two lines with the steps of the ranks
+_REPORT_INTERVAL = 30.0  # seconds between two lines with the steps of the ranks, and two looks at the GPUs
 _ACTIVE_FACTOR = 10.0  # an active process that makes no step hangs after so many times the limit
 _LONGEST_SETTLING = 30.0  # seconds before an action, in which the other pods report, too
 _MAX_FRAMES = 40  # of each stack in the log
@@ -43,15 +49,20 @@ class WatchdogSettings:
         action: `report`, `restart` or `fail`.
         first_step_within: seconds until the first step; None means no limit.
         silence: seconds without a sign of life; None means a limit that follows from the training's own pace.
+        slow_factor: a warning follows if steps take so many times as long as before; None means no warning.
+        min_gpu_percent: a warning follows if the GPUs compute for less of the time; None means no warning.
     """
 
     action: str
     first_step_within: float | None = None
     silence: float | None = None
+    slow_factor: float | None = None
+    min_gpu_percent: float | None = None
 
     def to_json(self) -> str:
         """Return the settings as one line of JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps(given, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> WatchdogSettings:
@@ -94,14 +105,14 @@ class Watchdog:
         self._print, self._training, self._is_ending = print_line, training, is_ending
         self._output = OutputReader()
         self._stopped = threading.Event()
-        self._paces: list[float] = []  # seconds of one step
-        self._last_step: tuple[int, float] | None = None
+        self._pace, self._warned_of = Pace(), set[str]()
+        self._gpus: GpuUse | None = None  # from the first step on
         self._started_at = self._alive_at = time.monotonic()  # no silence counts from before the second one
         self._examine_after = 0.0  # seconds of silence
         self._reported: WatchdogReport | None = None
         least = [each for each in (settings.silence, settings.first_step_within, _MAX_INTERVAL * 8) if each is not None]
         self._interval = min(least) / 8
-        self._steps_interval = min(_STEPS_INTERVAL, *least)
+        self._report_interval = min(_REPORT_INTERVAL, *least)
         self._moment = self._find_moment()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._thread.start()
@@ -118,7 +129,7 @@ class Watchdog:
 
     def _watch(self) -> None:
         try:
-            while self._wait(min(self._interval, self._steps_interval - time.time() % self._steps_interval)):
+            while self._wait(min(self._interval, self._report_interval - time.time() % self._report_interval)):
                 self._look(time.monotonic())
         except Exception as error:  # noqa: BLE001 - the training must not notice
             self._print(f"watchdog: the training continues unwatched: {error!r}")
@@ -133,8 +144,7 @@ class Watchdog:
 
     def _look(self, now: float) -> None:
         ranks = self._find_ranks()
-        self._observe_pace(ranks, now)
-        self._print_steps(ranks, now)
+        self._report_pace(ranks, now)
         silent = [rank for rank in ranks if self._is_silent(rank, now)]
         if not silent:
             self._examine_after = 0.0
@@ -175,35 +185,41 @@ class Watchdog:
         has_limit = self._settings.silence is not None and self._settings.first_step_within is None
         return rank.rank is None and has_limit
 
-    def _observe_pace(self, ranks: Sequence[Heartbeat], now: float) -> None:
-        step = max((rank.step for rank in ranks if rank.step is not None), default=None)
-        if step is None or (self._last_step and self._last_step[0] == step):
-            return
-        if self._last_step and step > self._last_step[0]:
-            self._paces = [*self._paces[1 - _MAX_PACES :], (now - self._last_step[1]) / (step - self._last_step[0])]
-        self._last_step = (step, now)
-
-    def _print_steps(self, ranks: Sequence[Heartbeat], now: float) -> None:
-        """Write a line for the waiter at the start of each interval by the clock, as all pods do."""
-        found = sorted((rank.step, rank.rank) for rank in ranks if rank.step is not None)
-        moment = self._find_moment()
-        if found and moment != self._moment:
-            (least, slowest), (most, fastest) = found[0], found[-1]
-            steps = RankSteps(slowest, least, fastest, most, round(now - max(rank.time for rank in ranks), 1))
-            self._print(StepReport(self._node, moment, steps).to_line())
+    def _report_pace(self, ranks: Sequence[Heartbeat], now: float) -> None:
+        """Write the steps and warnings at the start of each interval by the clock, as all pods do."""
+        stepped = sorted((rank.step, rank.rank) for rank in ranks if rank.step is not None)
+        moment, before = self._find_moment(), self._moment
         self._moment = moment
+        if not stepped:
+            return
+        (least, slowest), (most, fastest) = stepped[0], stepped[-1]
+        self._pace.observe(most, now)
+        if moment == before:
+            return
+        steps = RankSteps(slowest, least, fastest, most, round(now - max(rank.time for rank in ranks), 1))
+        self._print(StepReport(self._node, moment, steps).to_line())
+        if self._settings.slow_factor is not None and self._node == 0:  # the others wait for each other
+            self._warn("pace", self._pace.describe_slowness(self._settings.slow_factor))
+        if self._settings.min_gpu_percent is not None:
+            self._gpus = self._gpus or GpuUse(self._report_interval)
+            self._warn("GPU use", self._gpus.describe_idleness(self._settings.min_gpu_percent))
 
     def _find_moment(self) -> int:
-        return int(time.time() // self._steps_interval)
+        return int(time.time() // self._report_interval)
+
+    def _warn(self, subject: str, text: str) -> None:
+        """Write the first warning about a subject; the text may be empty."""
+        if text and subject not in self._warned_of:
+            self._warned_of.add(subject)
+            self._print(f"{WARNING_PREFIX}node-{self._node}: {text}")
 
     def _get_limit(self, rank: Heartbeat) -> float | None:
         if rank.step is None and not self._counts_output(rank):
             return self._settings.first_step_within
         if self._settings.silence is not None:
             return self._settings.silence
-        if len(self._paces) < _FEW_STEPS:
-            return _SILENCE_OF_FIRST_STEPS
-        return max(_MIN_SILENCE, _MEDIAN_STEPS * statistics.median(self._paces))
+        median = self._pace.median
+        return _SILENCE_OF_FIRST_STEPS if median is None else max(_MIN_SILENCE, _MEDIAN_STEPS * median)
 
     def _alive_since(self, rank: Heartbeat) -> float:
         return max(rank.time, self._alive_at)
