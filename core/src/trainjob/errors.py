@@ -499,9 +499,9 @@ class InstallationFailed(JobFailed):
 
 
 class Diverged(JobFailed):
-    """Loss and gradients of a training are not finite numbers any more.
+    """Loss and gradients of a training are not finite any more, or the loss is too high.
 
-    Its weights are useless, so no model is saved.
+    The watchdog says how high it may be (`loss_factor`). The training's weights are useless, so no model is saved.
 
     Cause: The learning rate is too high, the gradients are not limited, or rows of the dataset are damaged.
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.polling import wait_until
 from trainjob import CustomTrainer, CustomTrainerContainer, RunKey, TrainJob, Watchdog, cancel, submit, wait
-from trainjob.errors import Hung
+from trainjob.errors import Diverged, Hung
 from trainjob.inspection.description import describe
 from trainjob.lifecycle import JobReference, Listener, ProgressLog
 from trainjob.lifecycle.resubmission import plan_resubmission
@@ -40,6 +40,16 @@ def test_a_container_that_prints_progress(cluster, unique):
     assert outcome.explain().splitlines()[0].endswith(f"exit code 1: the training hung: {outcome.hang}")
     assert any(f"watchdog: failed: the training hung: {outcome.hang}" in line for line in lines)
     with pytest.raises(Hung, match="read the stacks above"):
+        outcome.raise_for_failure()
+
+
+def test_a_training_that_diverges(cluster, unique):
+    source = PRINT_STEPS.replace("(1, 4)", "(1, 11)").replace("1 / step", "1.0 if step < 5 else float('nan')")
+    reference, outcome, _ = run(cluster, unique, container(source + HANG), action="restart")
+    assert outcome.category is Category.DIVERGED
+    assert "the loss is not a finite number at step 9; the last finite one is 1 at step 4" in outcome.explain()
+    assert plan_resubmission(reference, outcome, interruption_retries=3) is None
+    with pytest.raises(Diverged, match="lower the learning rate"):
         outcome.raise_for_failure()
 
 

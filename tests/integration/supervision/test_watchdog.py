@@ -15,7 +15,7 @@ from tests.support.polling import wait_until
 from trainjob.frameworks.supervision.processes import list_descendants, read_process
 from trainjob.frameworks.supervision.watchdog import WatchdogSettings
 from trainjob.heartbeats import FOLDER_VARIABLE, get_stacks_signal
-from trainjob.status.watchdog import WatchdogReport
+from trainjob.status.watchdog import STEPS_PREFIX, WatchdogReport
 
 HANGS = {
     "sleep": "it is in sleep_for_ever (supervision/stub_training.py:",
@@ -101,6 +101,41 @@ def test_a_hang_that_ends_by_an_error_is_still_reported():
     assert [(rank.rank, rank.step) for rank in watched.reports[-1].ranks] == [(0, 1)]
 
 
+PRINT_LOSSES = """
+values = [2.5, 2.0] + 8 * [VALUE]
+for step, loss in enumerate(values, 1):
+    print({"loss": loss, "learning_rate": 0.1, "epoch": step / 10, "step": step, "max_steps": 10}, flush=True)
+    report_step(step)
+wait(WAIT)
+"""
+
+
+def print_losses(value, seconds, **settings):
+    return run_python(PRINT_LOSSES.replace("VALUE", value).replace("WAIT", str(seconds)), silence=100.0, **settings)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("float('nan')", "the loss is not a finite number at step 7; the last finite one is 2 at step 2"),
+        ("float('inf')", "the loss is not a finite number at step 7; the last finite one is 2 at step 2"),
+        ("800.0", "the loss is 800 at step 7, 400 times the best one (2 at step 2)"),
+    ],
+)
+@pytest.mark.parametrize("action", ["fail", "restart"])
+def test_a_training_that_diverges_is_ended(value, text, action):
+    ended = print_losses(value, 10_000, loss_factor=100, action=action)
+    assert ended.codes == [1]
+    assert ended.outputs[0].splitlines()[-1] == f"watchdog: failed: the training diverged: {text}"
+
+
+def test_a_divergence_is_a_warning_with_report():
+    ended = print_losses("float('nan')", 15, action="report")
+    assert ended.codes == [0]
+    text = "node-0: the loss is not a finite number at step 7; the last finite one is 2 at step 2"
+    assert find_warnings(ended.outputs[0]) == [f"watchdog: warning: {text}"]
+
+
 def find_warnings(output):
     return [line for line in output.splitlines() if line.startswith("watchdog: warning: ")]
 
@@ -146,6 +181,10 @@ def test_gpus_that_compute_little_are_a_warning(nvidia_smi, source, percent, tex
     assert all(line.startswith(f"watchdog: warning: {text}") for line in found)
 
 
+def without_steps(output):
+    return "".join(line for line in output.splitlines(keepends=True) if not line.startswith(STEPS_PREFIX))
+
+
 def start_and_read(source, word):
     """Start a training, and return it and its process ID when it has printed a word."""
     pod = start_watched(python(source), WatchdogSettings("fail", silence=2.0))
@@ -163,7 +202,7 @@ def test_a_pod_that_was_stopped_as_a_whole_raises_no_alarm():
     time.sleep(5)  # longer than the limit
     for pid in (pod.pid, training):
         os.kill(pid, signal.SIGCONT)
-    assert pod.communicate()[0] == ""
+    assert without_steps(pod.communicate()[0]) == ""
     assert pod.returncode == 0
 
 
@@ -184,9 +223,9 @@ def test_a_debugger_raises_no_alarm():
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as debugger:
         assert debugger.stdout.readline() == "0\n"
         print(file=pod.stdin, flush=True)
-        assert pod.stdout.readline() == "waited\n"
+        assert next(line for line in pod.stdout if without_steps(line)) == "waited\n"
         debugger.communicate("\n")
-    assert pod.communicate()[0] == ""
+    assert without_steps(pod.communicate()[0]) == ""
     assert pod.returncode == 0
 
 
@@ -209,4 +248,4 @@ def test_a_training_that_is_being_ended_raises_no_alarm():
     wait_until(lambda: read_process(training).is_stopped)
     time.sleep(5)  # longer than the limit
     os.kill(training, signal.SIGKILL)
-    assert pod.communicate()[0] == ""
+    assert without_steps(pod.communicate()[0]) == ""

@@ -40,7 +40,10 @@ def test_the_limits_are_seconds_for_the_program():
     assert settings.to_json() == '{"action":"report","slow_factor":2.0,"min_gpu_percent":10.0}'
 
 
-@pytest.mark.parametrize("fields", [{"slow_factor": 1}, {"min_gpu_percent": 0}, {"min_gpu_percent": 101}])
+RANGES = [{"loss_factor": 0.5}, {"slow_factor": 1}, {"min_gpu_percent": 0}, {"min_gpu_percent": 101}]
+
+
+@pytest.mark.parametrize("fields", RANGES)
 def test_a_number_outside_of_its_range_is_refused(fields):
     [name] = fields
     assert f"watchdog.{name}" in refusal(TrainJob, trainer=JOB.trainer, watchdog=fields)

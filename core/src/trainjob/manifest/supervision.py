@@ -74,8 +74,8 @@ def describe_watchdog(watchdog: Watchdog) -> WatchdogSettings:
     """Return the settings of a watchdog as its program gets them."""
     limits = {"silence": watchdog.silence, "first_step_within": watchdog.first_step_within}
     seconds = {name: limit.total_seconds() for name, limit in limits.items() if limit is not None}
-    factors = {"slow_factor": watchdog.slow_factor, "min_gpu_percent": watchdog.min_gpu_percent}
-    return WatchdogSettings(watchdog.action, **seconds, **factors)
+    numbers = watchdog.model_dump(include={"loss_factor", "slow_factor", "min_gpu_percent"})
+    return WatchdogSettings(watchdog.action, **seconds, **numbers)
 
 
 def _describe_run(job: TrainJob, tracking: Tracking, metadata: Mapping[str, Any]) -> str:

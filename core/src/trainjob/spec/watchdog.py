@@ -1,4 +1,4 @@
-"""Watchdog of a training: when it counts as hanging, slow or idle, and what follows."""
+"""Watchdog of a training: when it counts as hanging, diverging, slow or idle, and what follows."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def _validate_limit(limit: timedelta) -> timedelta:
 
 
 _Limit = Annotated[Duration, AfterValidator(_validate_limit)]
+_Factor = Annotated[float, Field(gt=1)]
 
 
 class Watchdog(Spec):
-    """Limits of a training's silence and pace, and the action when it hangs.
+    """Limits of a training's silence, loss and pace, and the action when it hangs or diverges.
 
     A silent rank hangs if its process is stopped, blocked or gone, or if nothing has changed in its stack and little in
     its files while it was looked at. An active one, such as a long save or evaluation, hangs after ten times the limit.
@@ -32,16 +33,22 @@ class Watchdog(Spec):
         silence: time without a step, such as `10m`, after which the processes of a training are looked at. None means
             20 times the median of its steps, and at least 5 minutes; until it has made some steps, 30 minutes.
         first_step_within: time until the first step after which they are looked at; None means no limit.
+        loss_factor: number above 1; a training diverges if its loss is more than so many times its best one, and above
+            its first one, in 5 lines of the log in a row. None means that only losses that are not finite count, in as
+            many lines.
         slow_factor: number above 1; a warning follows if the median step takes so many times as long as the best one so
             far. None means no warning.
         min_gpu_percent: a warning follows if the GPUs of a pod compute for less of the time, in percent, on average
             over 5 minutes with steps. The pod needs `nvidia-smi`. None means no warning.
         action: what follows a hang: `report` writes the ranks, their places and stacks to the log; `restart` also ends
             the TrainJob, and another attempt starts as after an interruption (`interruption_retries`); `fail` ends it.
+            After a divergence, `report` writes a warning, and the others end the TrainJob, because the same rows would
+            let another attempt diverge, too.
     """
 
     silence: _Limit | None = None
     first_step_within: _Limit | None = None
-    slow_factor: Annotated[float, Field(gt=1)] | None = None
+    loss_factor: _Factor | None = None
+    slow_factor: _Factor | None = None
     min_gpu_percent: Annotated[float, Field(gt=0, le=100)] | None = None
     action: WatchdogAction = "report"

@@ -19,6 +19,7 @@ _PROGRAM_FAILURES = {
     f": failed: {TOO_LITTLE_SPACE}": Category.STORAGE_FULL,
     f"Diverged: {DIVERGED}": Category.DIVERGED,
     f"watchdog: failed: {HUNG}": Category.HUNG,
+    f"watchdog: failed: {DIVERGED}": Category.DIVERGED,
 }
 # Messages of `python -m` (Python 3.10 to 3.13) for a program that the image lacks, and of `trainjob.version`.
 _NO_PROGRAM = re.compile(

@@ -1,4 +1,4 @@
-"""Steps in the output of a training whose processes do not report them."""
+"""Losses in the output of a training, and its steps if its processes do not report them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ import time
 
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.frameworks.output_lines import OutputLines
+from trainjob.frameworks.supervision.losses import Losses, has_no_finite_loss
 
 __all__ = ["OutputReader"]
 
 
 class OutputReader:
-    """Reader of a training's output, which finds its last step.
+    """Reader of a training's output, which finds its last step and whether its loss diverges.
 
     Attributes:
-        is_needed: whether steps are looked for; an output whose steps are known otherwise is not read.
+        losses: the losses of its lines.
+        is_needed: whether the processes report no steps.
         step: last step; None if the output has none.
         step_at: time at which it was written, in seconds of the monotonic clock.
         written_at: time of the last output.
     """
 
-    def __init__(self) -> None:
-        """Create a reader that has seen no output."""
+    def __init__(self, loss_factor: float | None) -> None:
+        """Create a reader that has seen no output.
+
+        Args:
+            loss_factor: see [trainjob.frameworks.supervision.losses.Losses][].
+        """
+        self.losses = Losses(loss_factor)
         self.is_needed = True
         self.step: int | None = None
         self.step_at = self.written_at = 0.0
@@ -29,10 +36,12 @@ class OutputReader:
 
     def put(self, chunk: bytes) -> None:
         """Read a chunk of the output."""
-        if not self.is_needed:
-            return
         self.written_at = time.monotonic()
         for line in self._lines.feed(chunk):
             progress = self._parser.feed(line)
             if progress and progress.unit == "step":
                 self.step, self.step_at = progress.step, self.written_at
+                if has_no_finite_loss(line):
+                    self.losses.observe(progress.step, None)
+                elif (loss := progress.value_at_step("loss")) is not None:
+                    self.losses.observe(progress.step, loss)

@@ -11,19 +11,20 @@ from trainjob.frameworks.supervision.processes import list_descendants, read_pro
 
 __all__ = ["end_processes"]
 
-_GRACE = 10.0  # seconds in which a process may end by itself; one that hangs does not
 _PAUSE = 0.1
 
 
-def end_processes(training: int) -> None:
-    """End a process and all that it has started: by SIGTERM, and after 10 s by SIGKILL.
+def end_processes(training: int, grace: float = 10.0) -> None:
+    """End a process and all that it has started: by SIGTERM, and later by SIGKILL.
 
     Args:
         training: process ID of the training's first process, whose parent is this process.
+        grace: seconds in which it may end by itself, unless it hangs; with 0, SIGTERM is left out.
     """
     pids = [process.pid for process in list_descendants(training)]
-    _send(training, signal.SIGTERM)
-    deadline = time.monotonic() + _GRACE
+    if grace:
+        _send(training, signal.SIGTERM)
+    deadline = time.monotonic() + grace
     while time.monotonic() < deadline and (process := read_process(training)) and not process.has_ended:
         time.sleep(_PAUSE)
     pids += [process.pid for process in list_descendants(training)]

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from trainjob.credentials import clean_environment
-from trainjob.errors import HUNG, InvalidSpec
+from trainjob.errors import InvalidSpec
 from trainjob.frameworks.supervision.container_output import ContainerOutput
 from trainjob.frameworks.supervision.output_copier import OutputCopier
 from trainjob.frameworks.supervision.watchdog import Watchdog, WatchdogSettings
@@ -102,7 +102,7 @@ def supervise(command: Sequence[str], run: TrackedRun | None, settings: Watchdog
         timeout = _LAST_VALUES_AFTER_SIGTERM if signals.is_terminated else _LAST_VALUES
         recorder.finish(TrainingEnd(exit_code, signals.is_terminated), timeout)
     if verdict:
-        output.print_line(f"watchdog: failed: {HUNG}: {verdict}")
+        output.print_line(f"watchdog: failed: {verdict}")
     return exit_code
 
 

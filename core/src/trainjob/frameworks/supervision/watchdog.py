@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from trainjob.errors import DIVERGED, HUNG
 from trainjob.frameworks.supervision.gpu_use import GpuUse
 from trainjob.frameworks.supervision.output_reader import OutputReader
 from trainjob.frameworks.supervision.pace import Pace
@@ -49,6 +50,7 @@ class WatchdogSettings:
         action: `report`, `restart` or `fail`.
         first_step_within: seconds until the first step; None means no limit.
         silence: seconds without a sign of life; None means a limit that follows from the training's own pace.
+        loss_factor: the training diverges with a loss of so many times the best one; None means no such limit.
         slow_factor: a warning follows if steps take so many times as long as before; None means no warning.
         min_gpu_percent: a warning follows if the GPUs compute for less of the time; None means no warning.
     """
@@ -56,6 +58,7 @@ class WatchdogSettings:
     action: str
     first_step_within: float | None = None
     silence: float | None = None
+    loss_factor: float | None = None
     slow_factor: float | None = None
     min_gpu_percent: float | None = None
 
@@ -103,7 +106,7 @@ class Watchdog:
         self._verdict = ""
         self._settings, self._folder, self._node = settings, folder, node
         self._print, self._training, self._is_ending = print_line, training, is_ending
-        self._output = OutputReader()
+        self._output = OutputReader(settings.loss_factor)
         self._stopped = threading.Event()
         self._pace, self._warned_of = Pace(), set[str]()
         self._gpus: GpuUse | None = None  # from the first step on
@@ -119,10 +122,14 @@ class Watchdog:
 
     def put(self, chunk: bytes) -> None:
         """Give a chunk of the training's output to the watchdog."""
-        self._output.put(chunk)
+        if self._node == 0:  # whose output has the progress
+            self._output.put(chunk)
 
     def stop(self) -> str:
-        """End the watch, and return why the watchdog has ended the training; empty if it has not."""
+        """End the watch, and return why the watchdog has ended the training; empty if it has not.
+
+        The text begins with [trainjob.errors.HUNG][] or [trainjob.errors.DIVERGED][].
+        """
         self._stopped.set()
         self._thread.join()
         return self._verdict
@@ -143,6 +150,10 @@ class Watchdog:
         return not is_stopped
 
     def _look(self, now: float) -> None:
+        if self._verdict:
+            return  # it was ended
+        if divergence := self._output.losses.divergence:
+            self._end_diverged(divergence)
         ranks = self._find_ranks()
         self._report_pace(ranks, now)
         silent = [rank for rank in ranks if self._is_silent(rank, now)]
@@ -282,5 +293,13 @@ class Watchdog:
     def _act(self, silent: Sequence[Heartbeat], limit: float) -> None:
         """End the training unless it makes steps again; until then, the other pods report, too."""
         if self._wait(min(_LONGEST_SETTLING, limit / 2)) and self._are_silent(silent):
-            self._verdict = describe_hang([self._reported] if self._reported else [])
+            self._verdict = f"{HUNG}: {describe_hang([self._reported] if self._reported else [])}"
             end_processes(self._training)
+
+    def _end_diverged(self, divergence: str) -> None:
+        """End the training at once: a checkpoint that it saves now may replace a good one."""
+        if self._settings.action == "report":
+            self._warn("loss", divergence)
+        else:
+            self._verdict = f"{DIVERGED}: {divergence}"
+            end_processes(self._training, grace=0)
