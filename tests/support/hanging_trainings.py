@@ -47,6 +47,6 @@ def check_hang(
     watchdog = Watchdog(silence="10s", action="fail")
     outcome, lines = run_training("run", config, env={**environment, "HANG_AT": hang_at}, watchdog=watchdog)
     assert outcome.category is Category.HUNG, [outcome.explain(), *lines[-20:]]
-    assert outcome.hang.startswith("rank 0 of 1 on node-0 has made no step for "), outcome.hang
+    assert outcome.hang.startswith("rank 0 of 1 on node-0 (laptop) has made no step for "), outcome.hang
     assert f" since step {step}: it is in wait_for_lock (hanging/sitecustomize.py:" in outcome.hang, outcome.hang
     assert any("watchdog: rank 0: " in line and line.endswith(" in wait_for_lock") for line in lines)

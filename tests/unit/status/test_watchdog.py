@@ -35,6 +35,12 @@ def test_reports_of_several_nodes_are_compared():
     assert describe_hang(reports).endswith("; 3 ranks wait in all_reduce")
 
 
+def test_the_text_names_the_node_of_the_cluster():
+    assert describe_hang([report(LOADER)], {0: "gpu-17"}).startswith("rank 3 of 4 on node-0 (gpu-17) has made no step")
+    assert describe_hang([report(Rank(None, 41, 540.0))], {0: "gpu-17"}).startswith("node-0 (gpu-17) has made no step")
+    assert describe_hang([report(LOADER)], {1: "gpu-17"}).startswith("rank 3 of 4 on node-0 has made no step")
+
+
 @pytest.mark.parametrize(
     ("state", "text"),
     [

@@ -16,7 +16,7 @@ from trainjob.status.failure_policies import with_policy_rule
 from trainjob.status.failure_rules import RULES, Category, find_category
 from trainjob.status.log_reasons import ProcessFailure, categorize_log, find_failed_process, find_reason
 from trainjob.status.nested_fields import get_list, get_mapping, get_str, parse_time
-from trainjob.status.pods import ContainerFailure, count_restarts
+from trainjob.status.pods import ContainerFailure, count_restarts, find_machines
 from trainjob.status.progress import Progress
 from trainjob.status.trainer_status import read_trainer_status
 from trainjob.status.usage import Usage, get_first_start
@@ -264,7 +264,9 @@ def build_outcome(
     first = evidence.pods.find_first_failure(verdict)
     process = find_failed_process(evidence.log_tail) if first else None
     watchdogs = evidence.watchdogs or [each for line in evidence.log_tail if (each := WatchdogReport.from_line(line))]
-    hang = describe_hang(watchdogs) if is_hang(watchdogs) and verdict.phase is not Phase.COMPLETE else ""
+    hang = ""
+    if is_hang(watchdogs) and verdict.phase is not Phase.COMPLETE:
+        hang = describe_hang(watchdogs, find_machines(evidence.pods.all))
     category, message = _categorize(verdict, first, evidence.log_tail, process), _message(verdict, first)
     if category is Category.DEADLINE:
         sidecars = get_sidecar_findings(evidence.pods.all, parse_time(_finished_at(job)))

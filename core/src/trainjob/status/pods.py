@@ -334,6 +334,13 @@ def claims_of(pod: Mapping[str, Any]) -> list[str]:
     return [name for name in claims if name]
 
 
+def find_machines(pods: Iterable[Mapping[str, Any]]) -> dict[int, str]:
+    """Return the names of the cluster's nodes on which a training's newest pods ran, by rank."""
+    training = [pod for pod in pods if step_of(pod) == _TRAINER_CONTAINER]  # the replicated job has the same name
+    training.sort(key=lambda pod: get_str(pod, "metadata", "creationTimestamp"))
+    return {rank_of(pod): name for pod in training if (name := get_str(pod, "spec", "nodeName"))}
+
+
 def reduce_to_evidence(pod: Mapping[str, Any], deleted_at: datetime | None) -> dict[str, Any]:
     """Return a deleted pod with only the fields that show failures, restarts and usage.
 
@@ -349,7 +356,7 @@ def reduce_to_evidence(pod: Mapping[str, Any], deleted_at: datetime | None) -> d
             **_select(metadata, ("name", "uid", "creationTimestamp", "deletionTimestamp")),
             "labels": _select(pod_labels, (STEP_LABEL, RANK_LABEL)),
         },
-        "spec": _select(spec, ("restartPolicy", "initContainers", "containers")),
+        "spec": _select(spec, ("restartPolicy", "nodeName", "initContainers", "containers")),
         "status": {
             **_select(status, ("phase", "reason", "message", "startTime", "conditions")),
             **{kind: [_select(each, _STATUS_FIELDS) for each in get_list(status, kind)] for kind in statuses},

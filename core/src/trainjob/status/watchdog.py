@@ -20,6 +20,7 @@ WARNING_PREFIX = "watchdog: warning: "
 """Start of a line with something that needs no action at once."""
 STOPPED, GONE, BLOCKED, RUNNING = "stopped", "gone", "blocked", "running"
 _ENDED_STATES = (STOPPED, GONE, BLOCKED)
+_NO_MACHINES: Mapping[int, str] = {}
 _MAX_NAMED = 4  # ranks that a text names one by one
 
 
@@ -212,11 +213,15 @@ def is_hang(reports: Sequence[WatchdogReport]) -> bool:
     return any(report.is_alarm for report in reports) or any(ranks >= report.world_size for report in reports)
 
 
-def describe_hang(reports: Iterable[WatchdogReport]) -> str:
+def describe_hang(reports: Iterable[WatchdogReport], machines: Mapping[int, str] = _NO_MACHINES) -> str:
     """Return which rank of a training hangs and where, from the last report of each pod.
 
-    For example: `rank 3 of 16 on node-1 has made no step for 9 min since step 41: it is in DataLoader.__next__; 15
-    ranks wait in all_reduce`. The text is empty without a report.
+    For example: `rank 3 of 16 on node-1 (gpu-17) has made no step for 9 min since step 41: it is in
+    DataLoader.__next__; 15 ranks wait in all_reduce`. The text is empty without a report.
+
+    Args:
+        reports: the reports.
+        machines: names of the cluster's nodes on which the pods ran, by the number of the training's node.
     """
     located = [(rank, report.node) for report in reports for rank in report.ranks]
     if not located:
@@ -229,7 +234,7 @@ def describe_hang(reports: Iterable[WatchdogReport]) -> str:
     if not hanging:
         longest = max(rank.seconds for rank, _ in located)
         return f"no rank of {total} has made a step for {_format_seconds(longest)}: {', '.join(waiting)}"
-    texts = [_describe_rank(rank, node, total) for rank, node in hanging[:_MAX_NAMED]]
+    texts = [_describe_rank(rank, node, total, machines.get(node, "")) for rank, node in hanging[:_MAX_NAMED]]
     if len(hanging) > _MAX_NAMED:
         texts.append(f"so have {len(hanging) - _MAX_NAMED} more ranks")
     return "; ".join([*texts, *waiting])
@@ -265,8 +270,9 @@ def _step_number(rank: RankState) -> int:
     return -1 if rank.step is None else rank.step
 
 
-def _describe_rank(rank: RankState, node: int, total: int) -> str:
+def _describe_rank(rank: RankState, node: int, total: int, machine: str) -> str:
     subject = f"node-{node}" if rank.rank is None else f"rank {rank.rank} of {total} on node-{node}"
+    subject = f"{subject} ({machine})" if machine else subject
     since = "and none before" if rank.step is None else f"since step {rank.step}"
     return f"{subject} has made no step for {_format_seconds(rank.seconds)} {since}: {rank.describe()}"
 
