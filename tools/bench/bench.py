@@ -27,6 +27,7 @@ from tools.bench import (
     bench_stores,
     bench_training,
     bench_waiting,
+    bench_watchdog,
     bench_yaml,
 )
 from tools.evidence.measurement import describe_measurement
@@ -35,6 +36,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _PAGE, _RESULTS = _ROOT / "docs" / "evidence" / "benchmarks.md", _ROOT / "tools" / "bench" / "results"
 _PARTS = {
     "waiting": bench_waiting,
+    "watchdog": bench_watchdog,
     "start": bench_start,
     "calls": bench_calls,
     "laptop": bench_laptop,

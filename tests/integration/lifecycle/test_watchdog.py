@@ -38,7 +38,8 @@ def test_a_container_that_prints_progress(cluster, unique):
     assert outcome.hang.startswith("node-0 (laptop) has made no step for ")
     assert " since step 3: it is in python" in outcome.hang
     assert outcome.explain().splitlines()[0].endswith(f"exit code 1: the training hung: {outcome.hang}")
-    assert any(f"watchdog: failed: the training hung: {outcome.hang.replace(' (laptop)', '')}" in line for line in lines)
+    printed = outcome.hang.replace(" (laptop)", "")
+    assert any(f"watchdog: failed: the training hung: {printed}" in line for line in lines)
     with pytest.raises(Hung, match="read the stacks above"):
         outcome.raise_for_failure()
 
