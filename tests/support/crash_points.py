@@ -103,7 +103,7 @@ LAUNCHER_POINTS = (
 BEFORE_PAUSE = CrashPoint(
     "failed, another attempt follows",
     "before",
-    "trainjob_kfp.termination:Terminator.pause_before_submission",
+    "trainjob_kfp.termination:Terminator.pause",
     fails_first=True,
 )
 # A launcher that receives SIGTERM cleans up immediately.

@@ -63,7 +63,8 @@ METADATA = {
 SIGNAL = "os.kill(os.getpid(), signal.SIGTERM)"
 PAUSE = """
     print_line('ready')
-    terminator.pause_before_submission(600)
+    terminator.begin_pause()
+    terminator.pause(600)
 """
 
 

@@ -236,8 +236,9 @@ class _StepRun:
 
     def pause(self, resubmission: Resubmission) -> None:
         """Report the next attempt and wait; a signal then ends the launcher at once."""
+        self.terminator.begin_pause()
         print_line(resubmission.notice)
-        self.terminator.pause_before_submission(resubmission.pause)
+        self.terminator.pause(resubmission.pause)
 
 
 def clean_up(

@@ -42,7 +42,7 @@ class Terminator:
     * It is known ([set_reference][]): it is deleted unless it has ended.
     * It has ended ([mark_finished][]): it is retained as a record of what happened, and for a later try to adopt.
     * Another attempt follows it ([begin_submission][]): as before the first request.
-    * The next attempt has to wait ([pause_before_submission][]): the process ends at once.
+    * The last attempt has ended, and the next one has to wait ([begin_pause][]): the process ends at once.
 
     Enter it on the main thread, because only the main thread may set signal handlers.
     """
@@ -96,13 +96,16 @@ class Terminator:
         self._name = self._namespace = ""
         self._reference, self._has_ended = None, False
 
-    def pause_before_submission(self, seconds: float) -> None:
-        """Wait before the next attempt; a signal ends the process at once.
+    def begin_pause(self) -> None:
+        """Let a signal end the process at once, until [pause][] has ended.
 
         The last attempt's TrainJob has ended and is retained.
         """
         self.begin_submission()
         self._is_paused = True
+
+    def pause(self, seconds: float) -> None:
+        """Wait before the next attempt."""
         # A signal just before a blocking call sets only a flag of Python, which is read after the call. The byte in
         # this pipe ends the call.
         received, writable = os.pipe()
