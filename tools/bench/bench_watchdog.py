@@ -36,7 +36,7 @@ def measure():
     """Return wall seconds of each run, and CPU seconds of trainings and watchdogs."""
     settings = WatchdogSettings("report", silence=600.0, loss_factor=100.0, slow_factor=10.0)
     watched = [sys.executable, *supervision_program()[1:], "--watchdog", settings.to_json()]
-    found = {"alone": [], "watched": [], "training_cpu": [], "watchdog_cpu": []}
+    found: dict[str, list[float]] = {"alone": [], "watched": [], "training_cpu": [], "watchdog_cpu": []}
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         own = Path(name) / "cpu"
         training = [sys.executable, "-c", _TRAINING, _STEPS, own]

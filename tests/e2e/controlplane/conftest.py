@@ -1,4 +1,4 @@
-"""Fixtures of tests on a real control plane; a test module has `plane` and `namespace`."""
+"""Fixtures of tests on a real control plane; a test module may have a `plane` and a `namespace` of its own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,23 @@ import contextlib
 
 import pytest
 
+from control_plane import ControlPlane
+from tests.support.demo_chain import ALL_ENVIRONMENTS
 from tests.support.diagnosed_jobs import open_job_group
 from trainjob.client import Cluster, Connection
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory):
+    if reason := ControlPlane.unavailable_reason():
+        pytest.skip(reason)
+    with ControlPlane(tmp_path_factory.mktemp("plane") / "state", environments=ALL_ENVIRONMENTS) as created:
+        yield created
+
+
+@pytest.fixture
+def namespace():
+    return "default"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ def test_another_attempt_follows_in_the_same_try(airflow, tmp_path, deferrable):
     marker = str(tmp_path / "marker")
     printed, tasks, _ = run_dag(airflow, "hanging", DEFERRABLE=deferrable, MARKER=marker, ACTION="restart")
     assert tasks == {"train": ("success", 1)}, printed[-6000:]
-    assert "was ended by its watchdog (the training hung: node-0 has made no step for" in printed
+    assert "was ended by its watchdog (the training hung: node-0 (laptop) has made no step for" in printed
     assert "starting another attempt, interruption 1 of 3" in printed
 
 

@@ -21,12 +21,15 @@ from trainjob_kfp import (
 )
 from trainjob_kfp.image import BASE_IMAGE
 
+# A container that is restarted in place hangs again.
 HANG_ONCE = """
 import os, time
+from pathlib import Path
+marker = Path(os.environ["MARKER"])
 for step in range(1, 4):
     print({"loss": 1 / step, "epoch": step / 3, "step": step, "max_steps": 3, "num_train_epochs": 1}, flush=True)
-    if step == 2 and not os.path.exists(os.environ["MARKER"]):
-        open(os.environ["MARKER"], "w").close()
+    if step == 2 and (not marker.exists() or marker.read_text() == os.environ["POD"]):
+        marker.write_text(os.environ["POD"])
         time.sleep(10_000)
 """
 
@@ -79,7 +82,7 @@ def hanging(marker: str):
     train(
         image="python",
         command=["python", "-c", HANG_ONCE],
-        env={"MARKER": marker},
+        env={"MARKER": marker, "POD": {"fieldRef": {"fieldPath": "metadata.name"}}},
         watchdog={"silence": "3s", "action": "restart"},
     )
 

@@ -112,7 +112,7 @@ def test_a_failing_step_logs_the_reason_and_ends_the_pipeline(pipeline_runner, c
 def test_a_training_that_hangs_is_followed_by_another_attempt(pipeline_runner, cluster, tmp_path):
     code, log = pipeline_runner("hanging", marker=tmp_path / "marker")
     assert code == 0, log
-    assert "the training hung: node-0 has made no step for" in log
+    assert "the training hung: node-0 (laptop) has made no step for" in log
     assert "since step 2: it is in python" in log
     assert len(pipeline_runner.list_trainjobs(cluster)) == 1  # the first one was deleted
 

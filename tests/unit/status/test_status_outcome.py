@@ -21,6 +21,7 @@ from trainjob.status import (
     find_restarts,
     pending_reasons,
 )
+from trainjob.status.watchdog import RankState, WatchdogReport
 
 JOB = {
     "metadata": {"name": "tune", "namespace": "ml", "uid": "u1", "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -188,6 +189,26 @@ def test_explain_has_step_rank_exit_code_reason_and_log():
         assert expected in text
     assert outcome.category is Category.APPLICATION
     assert outcome.seconds == 90.0
+
+
+@pytest.mark.parametrize(
+    ("action", "is_alarm", "category"),
+    [
+        ("fail", True, Category.HUNG),
+        ("restart", True, Category.HUNG),
+        ("report", True, Category.APPLICATION),
+        ("fail", False, Category.APPLICATION),
+    ],
+)
+def test_a_pod_that_fails_because_another_hangs_is_not_the_cause(action, is_alarm, category):
+    """The watchdog of node 1 ends its ranks, and those of node 0, which fail first, have only lost them."""
+    states = (RankState(3, 5, 6.0, "stopped"), RankState(0, 5, 6.0, collective="all_reduce"))
+    reports = [WatchdogReport(1, 2, states[:1], is_alarm, action), WatchdogReport(0, 2, states[1:], False, action)]
+    tail = ["RuntimeError: Connection closed by peer"]
+    evidence = Evidence(FinalPods([pod(0, state=terminated_state(1))]), log_tail=tail, watchdogs=reports)
+    outcome = build_outcome(JOB, derive_verdict(JOB), evidence)
+    assert outcome.category is category
+    assert outcome.is_interruption == (action == "restart")
 
 
 RESTART_LIMIT = Verdict(Phase.FAILED, "RestartLimitExceeded", "container node failed 1 time; max_restarts is 0", "node")

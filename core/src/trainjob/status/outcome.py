@@ -268,6 +268,9 @@ def build_outcome(
     if is_hang(watchdogs) and verdict.phase is not Phase.COMPLETE:
         hang = describe_hang(watchdogs, find_machines(evidence.pods.all))
     category, message = _categorize(verdict, first, evidence.log_tail, process), _message(verdict, first)
+    # The pods of other ranks may fail before the one whose watchdog ends the training, because they lose its ranks.
+    was_ended = any(report.is_alarm and report.action != "report" for report in watchdogs)
+    category = Category.HUNG if hang and was_ended and category is Category.APPLICATION else category
     if category is Category.DEADLINE:
         sidecars = get_sidecar_findings(evidence.pods.all, parse_time(_finished_at(job)))
         category = Category.SIDECAR if sidecars else category
