@@ -136,6 +136,12 @@ def test_a_divergence_is_a_warning_with_report():
     assert find_warnings(ended.outputs[0]) == [f"watchdog: warning: {text}"]
 
 
+def test_a_loss_without_meaning_is_no_divergence_while_the_gradients_are_finite():
+    source = PRINT_LOSSES.replace('"learning_rate"', '"grad_norm": 1.5, "learning_rate"')
+    source = source.replace("VALUE", "float('nan')").replace("WAIT", "15")
+    assert run_python(source, silence=100.0, action="fail").codes == [0]
+
+
 def find_warnings(output):
     return [line for line in output.splitlines() if line.startswith("watchdog: warning: ")]
 

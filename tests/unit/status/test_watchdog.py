@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.status.watchdog import RankState as Rank
-from trainjob.status.watchdog import RankSteps, StepReport, StepReports, WatchdogReport, describe_hang
+from trainjob.status.watchdog import RankSteps, StepReport, StepReports, WatchdogReport, describe_hang, is_hang
 
 
 def report(*ranks, node=0, size=0, is_alarm=True):
@@ -144,9 +146,47 @@ def test_the_text_has_the_slowest_and_the_fastest_rank():
     assert str(RankSteps(3, 40, 0, 42, 540.0)) == "rank 3 at step 40 and rank 0 at step 42, active 9 min ago"
 
 
-@given(st.builds(StepReport, st.integers(0, 999), st.integers(0, 10**9), st.builds(RankSteps)))
+RANK_STEPS = st.builds(RankSteps, seconds=st.floats(0, 1e9))
+
+
+@given(st.builds(StepReport, st.integers(0, 999), st.integers(0, 10**9), RANK_STEPS))
 def test_a_report_of_steps_is_read_as_it_was_written(report_of):
     assert StepReport.from_line(report_of.to_line()) == report_of
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(max_size=5), values, max_size=3),
+    max_leaves=10,
+)
+NUMBER = st.integers(0, 9) | JSON
+
+
+def objects(texts, **fields):
+    return st.fixed_dictionaries(dict.fromkeys(texts.split(), NUMBER) | fields)
+
+
+STATES = objects("rank step seconds state place collective", workers=st.lists(JSON, max_size=2))
+REPORTS = objects("node world_size is_alarm action", ranks=st.lists(STATES, max_size=3) | JSON)
+STEPS = objects("slowest slowest_step fastest fastest_step seconds")
+
+
+@given(REPORTS | JSON)
+def test_any_line_that_looks_like_a_report_can_be_described(values):
+    """A training may print such a line itself."""
+    found = WatchdogReport.from_line(f"trainjob watchdog: {json.dumps(values)}")
+    if found:
+        assert isinstance(describe_hang([found, found]), str)
+        assert is_hang([found]) in (True, False)
+
+
+@given(st.lists(objects("node moment", steps=STEPS | JSON) | JSON, max_size=5))
+def test_any_lines_that_look_like_steps_can_be_compared(lines):
+    reports = StepReports()
+    for values in lines:
+        if found := StepReport.from_line(f"trainjob steps: {json.dumps(values)}"):
+            reports.add(found)
+            assert isinstance(str(reports.newest), str)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"node":0,"moment":1,"steps":{}}', '{"node":0,"moment":1}'])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 PREFIX = "trainjob watchdog: "
@@ -20,6 +20,7 @@ WARNING_PREFIX = "watchdog: warning: "
 """Start of a line with something that needs no action at once."""
 STOPPED, GONE, BLOCKED, RUNNING = "stopped", "gone", "blocked", "running"
 _ENDED_STATES = (STOPPED, GONE, BLOCKED)
+_UNREADABLE = (LookupError, TypeError, ValueError, OverflowError)  # of a line that the training may have written
 _NO_MACHINES: Mapping[int, str] = {}
 _MAX_NAMED = 4  # ranks that a text names one by one
 
@@ -46,6 +47,17 @@ class RankState:
     place: str = ""
     collective: str = ""
     workers: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RankState:
+        """Return the state from JSON values.
+
+        Raises:
+            LookupError, TypeError, ValueError, OverflowError: a value is missing, or has another type.
+        """
+        numbers = _to_int(values["rank"]), _to_int(values["step"]), float(values["seconds"])
+        state, place, collective = (str(values[name]) for name in ("state", "place", "collective"))
+        return cls(*numbers, state, place, collective, tuple(map(str, values["workers"])))
 
     @property
     def is_waiting(self) -> bool:
@@ -94,9 +106,10 @@ class WatchdogReport:
             return None
         try:
             values = json.loads(text)
-            ranks = tuple(RankState(**{**rank, "workers": tuple(rank["workers"])}) for rank in values.pop("ranks"))
-            return cls(**values, ranks=ranks)
-        except (ValueError, TypeError, KeyError, AttributeError):
+            ranks = tuple(map(RankState.from_dict, values["ranks"]))
+            counts = int(values["node"]), int(values["world_size"])
+            return cls(*counts, ranks, bool(values["is_alarm"]), str(values["action"]))
+        except _UNREADABLE:
             return None
 
 
@@ -120,12 +133,14 @@ class RankSteps:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RankSteps:
-        """Return the steps from JSON values, of which unknown keys are ignored.
+        """Return the steps from JSON values.
 
         Raises:
-            TypeError: a value is missing.
+            LookupError, TypeError, ValueError, OverflowError: a value is missing, or has another type.
         """
-        return cls(**{one.name: values[one.name] for one in fields(cls) if one.name in values})
+        slowest = _to_int(values["slowest"]), int(values["slowest_step"])
+        fastest = _to_int(values["fastest"]), int(values["fastest_step"])
+        return cls(*slowest, *fastest, float(values["seconds"]))
 
     def __str__(self) -> str:
         last = f"active {_format_seconds(self.seconds)} ago"
@@ -161,7 +176,7 @@ class StepReport:
         try:
             values = json.loads(line.removeprefix(STEPS_PREFIX))
             return cls(int(values["node"]), int(values["moment"]), RankSteps.from_dict(values["steps"]))
-        except (ValueError, TypeError, KeyError):
+        except _UNREADABLE:
             return None
 
 
@@ -202,6 +217,10 @@ class StepReports:
             slowest, fastest = min(pods, key=lambda pod: pod.slowest_step), max(pods, key=lambda pod: pod.fastest_step)
             steps = (slowest.slowest, slowest.slowest_step, fastest.fastest, fastest.fastest_step)
             self.newest = RankSteps(*steps, min(pod.seconds for pod in pods))
+
+
+def _to_int(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def is_hang(reports: Sequence[WatchdogReport]) -> bool:

@@ -41,7 +41,10 @@ class OutputReader:
             progress = self._parser.feed(line)
             if progress and progress.unit == "step":
                 self.step, self.step_at = progress.step, self.written_at
-                if has_no_finite_loss(line):
+                # transformers subtracts NaN from NaN after each line, so one such loss makes all later ones NaN, and
+                # only the gradients have a meaning (5.23, trainer.py, _maybe_log_save_evaluate).
+                has_gradients = progress.value_at_step("grad_norm") is not None
+                if has_no_finite_loss(line) and not has_gradients:
                     self.losses.observe(progress.step, None)
                 elif (loss := progress.value_at_step("loss")) is not None:
                     self.losses.observe(progress.step, loss)
