@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.torchtune, pytest.mark.usefi
 
 
 def train(fault):
+    import functools
     import os
     import signal
     import threading
@@ -40,10 +41,15 @@ def train(fault):
     def sleep_for_ever():
         time.sleep(10_000)
 
-    def stop():
-        os.kill(os.getpid(), signal.SIGSTOP)
+    def send(number):
+        os.kill(os.getpid(), number)
 
-    faults = {"lock": wait_for_lock, "sleep": sleep_for_ever, "stop": stop}
+    faults = {
+        "lock": wait_for_lock,
+        "sleep": sleep_for_ever,
+        "stop": functools.partial(send, signal.SIGSTOP),
+        "kill": functools.partial(send, signal.SIGKILL),
+    }
     dist.init_process_group("gloo")
     is_last = dist.get_rank() == dist.get_world_size() - 1
     for step, row in enumerate(torch.utils.data.DataLoader(Rows(), num_workers=1), 1):
@@ -80,6 +86,14 @@ def test_the_rank_that_hangs_is_named(cluster, unique, fault, per_node):
     rank = rf"rank {ranks - 1} of {ranks} on node-1 \(\S+\)"
     expected = rf"{rank} has made no step for \d+ s since step 5: {PLACES[fault]}.*; {others}"
     assert re.fullmatch(expected, outcome.hang), outcome.hang
+
+
+@pytest.mark.parametrize("per_node", [1, 2])
+def test_the_rank_that_is_killed_is_named(cluster, unique, per_node):
+    outcome = run(cluster, unique, "kill", per_node)
+    found = outcome.failed_process.rank, outcome.failed_process.exit_code
+    assert found == (2 * per_node - 1, -9), outcome.explain()
+    assert outcome.category is Category.OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize("per_node", [1, 2])

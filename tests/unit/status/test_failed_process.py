@@ -9,7 +9,7 @@ import pytest
 from tests.unit.status.test_status_outcome import JOB, pod, terminated_state
 from trainjob.errors import CommandFailed, OutOfMemory
 from trainjob.status import Category, Evidence, FinalPods, Outcome, build_outcome, derive_verdict
-from trainjob.status.log_reasons import ProcessFailure, find_failed_process
+from trainjob.status.log_reasons import ProcessFailure, find_failed_process, find_killed_process
 
 
 def report(rank, exit_code, *, prefix="", message="Signal 9 (SIGKILL) received by PID 4712", signal_name=""):
@@ -53,6 +53,25 @@ def test_rank_and_exit_code_are_those_of_the_root_cause(prefix, exit_code):
 
 def test_the_last_report_counts():
     assert find_failed_process([*report(1, -9), "the launcher starts again", *report(3, 2)]) == ProcessFailure(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "is_cause"),
+    [(1, -9, True), (1, -11, True), (1, -15, False), (1, 1, False), (-9, -11, False)],
+)
+def test_a_process_that_a_signal_has_ended_is_the_cause_of_those_that_lose_it(own, other, is_cause):
+    others = [["step 4"], report(0, own), report(3, other)]
+    assert find_killed_process(report(0, own), others) == (ProcessFailure(3, other) if is_cause else None)
+    assert find_killed_process(["ValueError: row 7"], others) is None
+
+
+def test_the_outcome_names_the_process_that_is_the_cause():
+    evidence = Evidence(
+        FinalPods([pod(0, state=terminated_state(1))]), log_tail=report(0, 1)[-20:], killed=ProcessFailure(3, -9)
+    )
+    outcome = build_outcome(JOB, derive_verdict(JOB), evidence)
+    assert outcome.failed_process == ProcessFailure(3, -9)
+    assert outcome.category is Category.OUT_OF_MEMORY
 
 
 @pytest.mark.parametrize("cut", [slice(None, -5), slice(-4, None), slice(0, 0)])

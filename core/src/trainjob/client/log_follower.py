@@ -274,6 +274,11 @@ class LogFollower:
                     return log.received_tail(failure.count - 1)
         return ()
 
+    def list_tails(self) -> list[tuple[str, ...]]:
+        """Return the last 20 lines received of each container's newest run."""
+        with self._changed:
+            return [log.received_tail(log.run) for log in self._logs.values()]
+
     # -- one thread for each container --------------------------------------------------------------------------------
 
     def _follow(self, log: ContainerLog) -> None:

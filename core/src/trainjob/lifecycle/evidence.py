@@ -20,6 +20,7 @@ from trainjob.lifecycle.job_logs import JobLogs
 from trainjob.status import ContainerFailure, Evidence, FinalPods, Phase, Progress, Verdict, compute_usage
 from trainjob.status.failure_policies import needs_jobset
 from trainjob.status.failure_rules import Category, find_category
+from trainjob.status.log_reasons import find_killed_process
 from trainjob.status.nested_fields import get_str, true_conditions
 from trainjob.status.pods import belongs_to_job, container_statuses, rank_of, reduce_to_evidence, step_of
 from trainjob.status.trainer_status import read_trainer_status
@@ -89,7 +90,8 @@ def collect_evidence(
         logs.observe(ObjectEvent(pod))
     logs.finish(_LOG_SECONDS, only_ended=only_ended, failure=first if only_ended else None)
     tail = tail or _get_received_tail(logs, first, pods)
-    return Evidence(pods, events, jobset, tail, logs.progress, usage, tuple(logs.watchdogs.values()), logs.warnings)
+    watchdogs, killed = tuple(logs.watchdogs.values()), find_killed_process(tail, logs.list_tails())
+    return Evidence(pods, events, jobset, tail, logs.progress, usage, watchdogs, logs.warnings, killed)
 
 
 def _get_jobset(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> Mapping[str, Any] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from trainjob.status.log_reasons import ProcessFailure
 from trainjob.status.pods import ContainerFailure, find_failures
 from trainjob.status.progress import Progress
 from trainjob.status.usage import Usage
@@ -63,6 +64,7 @@ class Evidence:
         usage: usage of its pods; None if nobody counted it.
         watchdogs: last report of each node's watchdog, as far as its log was read.
         warnings: warnings of these watchdogs.
+        killed: process of another container whose end caused the first failure; None if there is none.
     """
 
     pods: FinalPods = FinalPods()
@@ -73,3 +75,4 @@ class Evidence:
     usage: Usage | None = None
     watchdogs: Sequence[WatchdogReport] = ()
     warnings: Sequence[str] = ()
+    killed: ProcessFailure | None = None

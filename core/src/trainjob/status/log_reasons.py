@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainjob.errors import DIVERGED, HUNG, INSTALLATION_FAILED, NO_CREDENTIALS, TOO_LITTLE_SPACE
@@ -75,6 +75,23 @@ def find_failed_process(log_tail: Sequence[str]) -> ProcessFailure | None:
     """Return the process that torchrun names as the root cause; None if it names none."""
     reports = list(_ROOT_CAUSE.finditer("\n".join(log_tail)))  # the last one is of the end
     return ProcessFailure(int(reports[-1][1]), int(reports[-1][2])) if reports else None
+
+
+def find_killed_process(log_tail: Sequence[str], others: Iterable[Sequence[str]]) -> ProcessFailure | None:
+    """Return the killed process of another container that is the cause of a failure.
+
+    The other processes lose their connections to it, and may be seen to fail first. SIGTERM is no cause: torchrun sends
+    it to the others.
+
+    Args:
+        log_tail: last lines of the container that failed first.
+        others: last lines of each container.
+    """
+    process = find_failed_process(log_tail)
+    if process is None or process.exit_code < 0:
+        return None
+    found = (other for lines in others if (other := find_failed_process(lines)))
+    return next((other for other in found if other.exit_code < 0 and other.exit_code != -signal.SIGTERM), None)
 
 
 def find_reason(log_tail: Sequence[str]) -> str:
