@@ -96,7 +96,8 @@ def test_a_description_has_the_steps_of_a_running_training(cluster, unique):
 REPORT_OF_ALL_NODES = """
 import json, os
 rank = int(os.environ["JOB_COMPLETION_INDEX"])
-state = {"rank": rank, "step": 5, "seconds": 3.8, "place": "f (x.py:1)", "collective": "all_reduce", "workers": []}
+state = {"rank": rank, "step": 5, "seconds": 3.8, "state": "running", "place": "f (x.py:1)"}
+state |= {"collective": "all_reduce", "workers": []}
 report = {"node": rank, "world_size": 2, "ranks": [state], "is_alarm": False, "action": "report"}
 for _ in range(2):
     print("trainjob watchdog: " + json.dumps(report), flush=True)
