@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+from tests.support.polling import wait_until
 from trainjob.frameworks.supervision.processes import read_process
 from trainjob.frameworks.supervision.stacks import request_stacks
 from trainjob.heartbeats import FOLDER_VARIABLE, read_heartbeats
@@ -23,7 +24,7 @@ for _ in range(20):
 print("ready", flush=True)
 wait(threading.Event())
 """
-LOOKS = 200
+LOOKS, CALLS = 200, 4
 
 
 def test_the_threads_of_a_process_do_not_write_over_each_other(tmp_path):
@@ -33,10 +34,15 @@ def test_the_threads_of_a_process_do_not_write_over_each_other(tmp_path):
     try:
         assert process.stdout.readline()
         (rank,) = read_heartbeats(tmp_path)
-        found = {
-            tuple(map(str, request_stacks(read_process(rank.pid), tmp_path / rank.stacks_name, rank.main_thread).main))
-            for _ in range(LOOKS)
-        }
+        path = tmp_path / rank.stacks_name
+
+        def look():
+            calls = map(str, request_stacks(read_process(rank.pid), path, rank.main_thread).main)
+            return tuple(calls)
+
+        # Its first looks may see the main thread before it waits.
+        wait_until(lambda: not read_process(rank.pid).is_running and len(look()) == CALLS)
+        found = {look() for _ in range(LOOKS)}
     finally:
         process.kill()
         process.communicate()
