@@ -57,12 +57,13 @@ def test_a_stream_may_be_cut_at_any_byte(cuts):
     assert read_lines(reader, *split_at(LOG, cuts)) + reader.flush() == EXPECTED_LINES
 
 
+TEXTS = [b"x", b"", b"caf\xc3\xa9", b"\xff", b"10%\r20%", b"2026-01-01T00:00:09.000000000Z x", b"trainjob steps: {}"]
 STAMPED_LINES = st.builds(
     lambda second, fraction, zone, text: b"2026-01-01T00:00:%02d.%09d%s %s\n" % (second, fraction, zone, text),
     st.integers(0, 3),
     st.integers(0, 2),
     st.sampled_from([b"Z"] * 9 + [b"+02:00"]),
-    st.sampled_from([b"x", b"", b"caf\xc3\xa9", b"\xff", b"10%\r20%", b"2026-01-01T00:00:09.000000000Z x"]),
+    st.sampled_from(TEXTS),
 )
 UNSTAMPED_LINES = st.sampled_from([b"text\n", b"\n", b"2026-W01-1T00:00:01.000000000Z x\n"])
 

@@ -23,8 +23,8 @@ class LogLine:
     Attributes:
         source: replicated job and rank, such as `node-0`, with the container's name if the pod has several containers.
         text: the line without its line end.
-        frame: whether this is a state of a line that was overwritten with a carriage return, as progress bars do.
-            Frames show progress and need not be kept.
+        frame: whether this is a state of a line that was overwritten with a carriage return, as progress bars do, or
+            a line in which a watchdog reports the ranks' steps. Frames show progress and need not be kept.
         continued: whether the next item of this source continues the same line.
         log: the container that has written the line; None if it is unknown or if the line is about all containers.
         time: time of the line; None if the line has none.

@@ -33,6 +33,7 @@ from trainjob.client.log_lines import LoggedContainer, LogLine, LogTime, Tail
 from trainjob.client.log_resume import LineStatus, ResumePoint
 from trainjob.client.progress_bars import ROW_UP, BarRows, count_rows
 from trainjob.errors import ClusterUnreachable
+from trainjob.status.watchdog import STEPS_PREFIX
 
 _CHUNK_BYTES = 1 << 16  # read from the network at once
 _TAIL_LINES = 20
@@ -41,6 +42,7 @@ _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d
 # Without ranges of characters, so that one search finds a thousand lines in 0.2 ms.
 _PLAIN_LINE = re.compile(rb"^(.{19}\.\d{9})(Z|[+-].{5}) (.*)$", re.MULTILINE)
 _PARTIAL_STAMP = re.compile(rb"[0-9T:.Z+-]{0,35}")
+_STEPS_PREFIX = STEPS_PREFIX.encode()
 # What ends a frame: the cursor goes to the begin of its row, or to a row above.
 _SEPARATORS = re.compile(rb"((?:\r|\x1b\[\d{0,3}A)+)")
 # At the end of a chunk, read backwards: the begin of an escape sequence, and separators before it.
@@ -227,7 +229,7 @@ class LogReader:
         resume, newest = self._resume, self._resume.newest
         if self._unfinished or resume.is_resuming or newest is None or b"\r" in text or len(text) > _MAX_LINE_BYTES:
             return False
-        if not self._bars.is_empty or (b"\x1b[" in text and ROW_UP.search(text)):
+        if not self._bars.is_empty or (b"\x1b[" in text and ROW_UP.search(text)) or _STEPS_PREFIX in text:
             return False
         found = _PLAIN_LINE.findall(text)
         stamps, zones = [stamp for stamp, _, _ in found], {zone for _, zone, _ in found}
@@ -373,6 +375,7 @@ class LogReader:
         time = self._time
         is_written = time is not None and self._written_until is not None and time < self._written_until
         shown = text.decode(errors="replace")
+        frame = frame or text.startswith(_STEPS_PREFIX)
         return LogLine(self._source, shown, frame, continued, self._container, time, is_written)
 
     def _parse_stamp(self, line: bytes) -> tuple[LogTime, bytes] | None:

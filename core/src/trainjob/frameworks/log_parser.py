@@ -46,9 +46,9 @@ class JobLogParser:
         else:
             return None
         ranks = self._ranks.newest
-        if self._training:
+        if self._training and ranks:
             return replace(self._training, ranks=ranks)
-        return Progress(ranks.fastest_step, ranks=ranks) if ranks else None
+        return Progress(ranks.fastest_step, ranks=ranks) if ranks else self._training
 
     def _parse(self, line: str) -> Progress | None:
         for parser in self._parsers:

@@ -35,11 +35,10 @@ from trainjob.status.diagnostics import (
 )
 from trainjob.status.failure_rules import RULES, Category
 from trainjob.status.nested_fields import get_str
-from trainjob.status.pods import container_statuses, is_active, rank_of, step_of
+from trainjob.status.pods import NODE, container_statuses, is_active, rank_of, step_of
 
 T = TypeVar("T")
 Json = dict[str, Any]
-_NODE = "node"
 # As trainjob.frameworks.transformers.checkpoints prints it.
 _START = re.compile("(continues|starts) from (step|epoch) [0-9]|starts from the beginning, because ")
 _MAX_LOGS = 16  # nodes whose last lines are read for the progress
@@ -189,7 +188,7 @@ class _DescriptionBuilder:
     def _find_start(self, pods: Sequence[Mapping[str, Any]]) -> str:
         """Return the line about the start of a training from the log of rank 0."""
         for pod in pods:
-            if rank_of(pod) == 0 and step_of(pod) == _NODE:
+            if rank_of(pod) == 0 and step_of(pod) == NODE:
                 for status in container_statuses(pod):
                     name = get_str(status, "name")
                     if line := find_log_line(self._cluster, self._namespace, pod, name, _START):
@@ -197,7 +196,7 @@ class _DescriptionBuilder:
         return ""
 
     def _find_progress(self, pods: Sequence[Mapping[str, Any]]) -> Progress | None:
-        running = [pod for pod in pods if get_str(pod, "status", "phase") == "Running" and step_of(pod) == _NODE]
+        running = [pod for pod in pods if get_str(pod, "status", "phase") == "Running" and step_of(pod) == NODE]
         found = read_progress(self._cluster, sorted(running, key=rank_of)[:_MAX_LOGS])
         reported = read_trainer_status(self._job)
         return found.with_report(reported) if found else reported

@@ -22,13 +22,12 @@ from trainjob.status.failure_policies import needs_jobset
 from trainjob.status.failure_rules import Category, find_category
 from trainjob.status.log_reasons import find_killed_process
 from trainjob.status.nested_fields import get_str, true_conditions
-from trainjob.status.pods import belongs_to_job, container_statuses, rank_of, reduce_to_evidence, step_of
+from trainjob.status.pods import NODE, belongs_to_job, container_statuses, rank_of, reduce_to_evidence, step_of
 from trainjob.status.trainer_status import read_trainer_status
 from trainjob.status.verdict import had_pods
 
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 _NONE: Mapping[str, Any] = {}
-_NODE = "node"  # the replicated job of the training
 _PROGRESS_LINES = 100  # in which the last progress of a training is, before its summary
 Pod = Mapping[str, Any]
 
@@ -134,7 +133,7 @@ def read_progress(cluster: Cluster, pods: Iterable[Pod]) -> Progress | None:
     """Return the progress in the last lines of a training's pods (blocking I/O)."""
     parser, progress = JobLogParser(), None
     for pod in pods:
-        for status in container_statuses(pod) if step_of(pod) == _NODE else ():
+        for status in container_statuses(pod) if step_of(pod) == NODE else ():
             namespace, name = get_str(pod, "metadata", "namespace"), get_str(status, "name")
             for line in read_last_lines(cluster, namespace, pod, name, _PROGRESS_LINES):
                 progress = parser.feed(line.text) or progress

@@ -12,7 +12,6 @@ from trainjob.client import LogChannel, LogLine
 from trainjob.lifecycle.identity import JobReference
 from trainjob.lifecycle.job_logs import Listener
 from trainjob.status import Progress, Verdict
-from trainjob.status.watchdog import STEPS_PREFIX
 
 _PERCENT_STEP, _MIN_SECONDS, _MAX_SECONDS = 5.0, 1.0, 60.0
 
@@ -57,9 +56,9 @@ class ProgressLog:
     def log_line(self, line: LogLine) -> None:
         """Write a container's log line, unless it was written already.
 
-        Frames of progress bars and the steps of the ranks are left out; they appear as progress instead.
+        Frames are left out; they appear as progress instead.
         """
-        if line.frame or line.is_written or line.text.startswith(STEPS_PREFIX):
+        if line.frame or line.is_written:
             return
         if self._log_channel:
             self._log_channel.put(line)

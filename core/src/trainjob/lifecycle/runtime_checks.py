@@ -21,10 +21,10 @@ from trainjob.spec import BuiltinTrainer, TrainJob, TrainJobManifest
 from trainjob.spec.job import STOCK_RUNTIME
 from trainjob.spec.resources import count_gpus
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
+from trainjob.status.pods import NODE
 from trainjob.status.runtime_description import RuntimeDescription
 
 _STOCK_RUNTIME_KEY = ("ClusterTrainingRuntime", STOCK_RUNTIME)
-_TRAINER_CONTAINER = "node"  # the container to which `trainer` applies (Trainer 2.3, plugins/jobset/builder.go)
 _TRAINER_FIELDS = ("image", "command", "args", "env", "resourcesPerNode")
 _CPU_IMAGE_NAME = re.compile(r"(^|[-_.:/])cpu($|[-_.:])")
 _MAX_NAMES = 12
@@ -171,10 +171,10 @@ def _unreachable_fields(manifest: Mapping[str, Any], runtime: RuntimeDescription
     Trainer 2.3 ignores such fields without an error (plugins/jobset/builder.go).
     """
     set_fields = [name for name in _TRAINER_FIELDS if get_mapping(manifest, "spec", "trainer").get(name)]
-    if set_fields and (runtime.trainer is None or _TRAINER_CONTAINER not in runtime.trainer.containers):
+    if set_fields and (runtime.trainer is None or NODE not in runtime.trainer.containers):
         yield (
             "it has no replicated job with the label 'trainer.kubeflow.org/trainjob-ancestor-step: trainer' and a "
-            f"container {_TRAINER_CONTAINER}, so {', '.join(set_fields)} would have no effect"
+            f"container {NODE}, so {', '.join(set_fields)} would have no effect"
         )
 
 

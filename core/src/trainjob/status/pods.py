@@ -13,9 +13,11 @@ from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_st
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 STEP_LABEL = "jobset.sigs.k8s.io/replicatedjob-name"
 RANK_LABEL = "batch.kubernetes.io/job-completion-index"
-# The container of a training pod, also of MPI's launcher (Trainer 2.3, plugins/jobset/builder.go). An initializer's
-# container has the name of its replicated job.
-_TRAINER_CONTAINER = "node"
+NODE = "node"
+"""Name of the training's replicated job, and of its container, which MPI's launcher has too.
+
+An initializer's container also has the name of its replicated job (Trainer 2.3, plugins/jobset/builder.go).
+"""
 _STATUS_FIELDS = ("name", "restartCount", "state", "lastState")
 # kube-scheduler 1.36 appends the result of the preemption to a message about a claim.
 _NO_PREEMPTION = re.compile(r"(nodes are available: .*)\. not found\Z", re.DOTALL)
@@ -276,7 +278,7 @@ def find_sidecars(pod: Mapping[str, Any], at: str = "") -> Sidecars | None:
         get_str(each, "name"): get_mapping(each, "state", "terminated")
         for each in get_list(pod, "status", "containerStatuses")
     }
-    own = step_of(pod) if step_of(pod) in ends else _TRAINER_CONTAINER
+    own = step_of(pod) if step_of(pod) in ends else NODE
     end = ends.pop(own, {})
     running = [name for name, other in ends.items() if not other or (at and get_str(other, "finishedAt") >= at)]
     return Sidecars(own, get_str(end, "finishedAt"), running) if running and end.get("exitCode") == 0 else None
@@ -336,7 +338,7 @@ def claims_of(pod: Mapping[str, Any]) -> list[str]:
 
 def find_machines(pods: Iterable[Mapping[str, Any]]) -> dict[int, str]:
     """Return the names of the cluster's nodes on which a training's newest pods ran, by rank."""
-    training = [pod for pod in pods if step_of(pod) == _TRAINER_CONTAINER]  # the replicated job has the same name
+    training = [pod for pod in pods if step_of(pod) == NODE]
     training.sort(key=lambda pod: get_str(pod, "metadata", "creationTimestamp"))
     return {rank_of(pod): name for pod in training if (name := get_str(pod, "spec", "nodeName"))}
 

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str
+from trainjob.status.pods import NODE
 
 # Trainer 2.3 pkg/constants/constants.go.
 _FRAMEWORK = "trainer.kubeflow.org/framework"
 _SUPPORT = "trainer.kubeflow.org/support"
 _ROLE = "trainer.kubeflow.org/trainjob-ancestor-step"
 _TRAINER = "trainer"
-_NODE = "node"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _describe_step(job: Mapping[str, Any]) -> RuntimeStep:
     role = get_str(job, "template", "metadata", "labels", _ROLE)
     pod = get_mapping(job, "template", "spec", "template", "spec")
     containers = get_list(pod, "containers")
-    main_name = _NODE if role in (_TRAINER, "") else role
+    main_name = NODE if role in (_TRAINER, "") else role
     main = next(
         (each for each in containers if get_str(each, "name") == main_name), containers[0] if containers else {}
     )

@@ -15,14 +15,13 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, parse_time, true_conditions
-from trainjob.status.pods import container_statuses, rank_of, step_of
+from trainjob.status.pods import NODE, container_statuses, rank_of, step_of
 from trainjob.status.verdict import Phase, had_pods
 
 _GPU = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)|amd\.com/gpu|gpu\.intel\.com/(i915|xe)")
 _QUANTITY = re.compile(r"([0-9]{1,18})([kMGTPE]?)(i?)")  # extended resources are integers (Kubernetes 1.36)
 # The control plane creates the first pods of a step within seconds. After a longer time, pods may have been replaced.
 _FIRST_PODS_WITHIN = timedelta(seconds=60)
-_TRAINING = "node"  # the replicated job whose number of pods is `numNodes`
 Pod = Mapping[str, Any]
 
 
@@ -199,7 +198,7 @@ def _have_pods_of_all_ranks(
     ran = {get_str(each, "name") for each in counted if any(get_int(each, counter) for counter in counters)}
     if not ran <= steps.keys():
         return False
-    ranks = {rank_of(pods[uid]) for uid in steps.get(_TRAINING, ())}
+    ranks = {rank_of(pods[uid]) for uid in steps.get(NODE, ())}
     if nodes := get_int(job, "spec", "trainer", "numNodes"):
         return not ranks or len(ranks) >= nodes
     # The runtime decides. The pods of ranks that have not failed are deleted with a failed TrainJob.

@@ -16,11 +16,10 @@ from typing import Any
 from trainjob.status.failed_mark import read_failed_mark
 from trainjob.status.failure_rules import EARLIER_JOBSET
 from trainjob.status.nested_fields import get_int, get_list, get_mapping, get_str, true_conditions
-from trainjob.status.pods import step_of
+from trainjob.status.pods import NODE, step_of
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _MULTIKUEUE = "kueue.x-k8s.io/multikueue"
-_NODE = "node"
 # The launcher of an MPI runtime starts the training on the nodes, which are ready before it (Trainer 2.3, plugins/mpi).
 _LAUNCHER = "launcher"
 INITIALIZERS = ("dataset-initializer", "model-initializer")
@@ -196,7 +195,7 @@ def _verdict_from_pods(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]
     num_nodes = get_int(job, "spec", "trainer", "numNodes") or 1
     training_jobs = _training_jobs(phases)
     for name in training_jobs:
-        if sum(phase in ("Ready", "Succeeded") for phase in phases[name]) >= (num_nodes if name == _NODE else 1):
+        if sum(phase in ("Ready", "Succeeded") for phase in phases[name]) >= (num_nodes if name == NODE else 1):
             return Verdict(Phase.RUNNING, step=name)
     return Verdict(Phase.STARTING if phases else Phase.PENDING, step=next(iter(training_jobs), ""))
 
