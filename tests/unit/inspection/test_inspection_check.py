@@ -14,7 +14,7 @@ from tests.support import shipped_manifests
 from trainjob.errors import AdmissionRefused, NotFound, PermissionDenied, QuotaExceeded, ServerUnavailable
 from trainjob.inspection.check import can_run_trainjobs, check_namespace
 from trainjob.inspection.check_result import Grade
-from trainjob.manifest import Dialect, detect_dialect
+from trainjob.manifest import Dialect, detect_dialect, labels
 from trainjob.spec import Placement
 from trainjob.status.permissions import PERMISSIONS, build_roles, format_permissions
 from trainjob.status.platform_facts import PlatformFacts
@@ -408,6 +408,22 @@ COMPUTE_QUOTA = quota(hard={"limits.memory": "64Gi", "requests.cpu": "16", "requ
 DEFAULTS = object_named(
     "usual", spec={"limits": [{"type": "Container", "default": {"memory": "1Gi"}, "defaultRequest": {"cpu": "1"}}]}
 )
+
+
+def test_the_nodes_on_which_runs_hung_are_counted():
+    jobs = [
+        object_named(
+            f"tune-{number}",
+            metadata={
+                "labels": {labels.RUN_KEY: run},
+                "annotations": {labels.HUNG_ON: nodes},
+            },
+        )
+        for number, (run, nodes) in enumerate([("a", "gpu-3"), ("a", "gpu-7,gpu-3"), ("b", "gpu-7"), ("c", "")])
+    ]
+    [row] = [row for row in check_namespace(replace(HEALTHY_PLATFORM, jobs=jobs), NOW) if row.name == "nodes"]
+    assert (row.grade, row.text) == (Grade.WARNING, "trainings hung on gpu-7 (2 runs), gpu-3 (1 run)")
+    assert "cordon it" in row.advice
 
 
 def test_a_quota_that_requires_requests_and_limits_is_a_warning():

@@ -38,6 +38,35 @@ def test_an_interruption_starts_another_attempt_and_is_counted():
     )
 
 
+NODES = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}, {}]}
+
+
+@pytest.mark.parametrize("affinity", [{}, {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": NODES}}])
+@pytest.mark.parametrize("avoid_nodes", [True, False])
+def test_the_next_attempt_avoids_the_nodes_on_which_attempts_hung(avoid_nodes, affinity):
+    ended = replace(outcome(), hung_on=("gpu-2", "gpu-7"))
+    planned = plan_resubmission(replace(reference(), hung_on=("gpu-1", "gpu-2")), ended, 3)
+    assert planned.hung_on == ("gpu-2", "gpu-7", "gpu-1")
+    watchdog, placement = {"action": "restart", "avoid_nodes": avoid_nodes}, {"affinity": affinity}
+    trainer = CustomTrainerContainer(image="busybox", command=["true"])
+    request = TrainJob(trainer=trainer, watchdog=watchdog, placement=placement)
+    prepared = prepare_job(request, KEY, "ml", earlier=planned)
+    job = build_trainjob(prepared.job, **prepared.build_metadata(2))
+    job["metadata"]["uid"] = "uid-2"
+    assert reference_to(job, adopted=True).hung_on == planned.hung_on
+    assert prepared.spec_hash == prepare_job(request, KEY, "ml").spec_hash
+    [patch] = job["spec"].get("runtimePatches", [None])
+    if not avoid_nodes and not affinity:
+        assert patch is None
+        return
+    [pods] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    nodes = pods["template"]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    terms = nodes["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    excluded = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in planned.hung_on]
+    given = NODES["nodeSelectorTerms"] if affinity else [{}]
+    assert terms == [{**term, "matchFields": excluded} if avoid_nodes else term for term in given]
+
+
 def test_without_a_message_the_notice_has_the_reason():
     assert "(RestartLimitExceeded)" in plan_resubmission(reference(), outcome(message=""), 1).notice
 

@@ -260,6 +260,13 @@ def s3_initializer(uri="s3://bucket/path"):
         (TrainJob(deadline=timedelta(hours=2)), "deadline", "2:00:00", "activeDeadlineSeconds", "2.2"),
         (TrainJob(placement={"affinity": {"podAffinity": {}}}), "placement.affinity", "", "affinity", "2.1"),
         (
+            TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]), watchdog={"avoid_nodes": True}),
+            "watchdog.avoid_nodes",
+            "",
+            "affinity",
+            "2.1",
+        ),
+        (
             TrainJob(placement={"image_pull_secrets": ["pull"]}),
             "placement.image_pull_secrets",
             "",

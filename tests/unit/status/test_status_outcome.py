@@ -205,9 +205,12 @@ def test_a_pod_that_fails_because_another_hangs_is_not_the_cause(action, is_alar
     states = (RankState(3, 5, 6.0, "stopped"), RankState(0, 5, 6.0, collective="all_reduce"))
     reports = [WatchdogReport(1, 2, states[:1], is_alarm, action), WatchdogReport(0, 2, states[1:], False, action)]
     tail = ["RuntimeError: Connection closed by peer"]
-    evidence = Evidence(FinalPods([pod(0, state=terminated_state(1))]), log_tail=tail, watchdogs=reports)
-    outcome = build_outcome(JOB, derive_verdict(JOB), evidence)
-    assert outcome.category is category
+    pods = [pod(rank, state=terminated_state(1)) for rank in (0, 1)]
+    for rank, each in enumerate(pods):
+        each["spec"] = {"nodeName": f"gpu-{rank}"}
+    outcome = build_outcome(JOB, derive_verdict(JOB), Evidence(FinalPods(pods), log_tail=tail, watchdogs=reports))
+    assert (outcome.category, outcome.hung_on) == (category, ("gpu-1",))
+    assert Outcome.from_dict(json.loads(json.dumps(outcome.to_dict()))) == outcome
     assert outcome.is_interruption == (action == "restart")
 
 

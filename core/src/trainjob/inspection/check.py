@@ -11,7 +11,13 @@ from typing import Any
 
 from trainjob.errors import AdmissionRefused, ClusterError, NotFound, PermissionDenied, QuotaExceeded
 from trainjob.inspection.check_result import CheckResult, Grade, join_names
-from trainjob.inspection.namespace_checks import check_limits, check_pod_security, check_quotas, check_sidecars
+from trainjob.inspection.namespace_checks import (
+    check_limits,
+    check_nodes,
+    check_pod_security,
+    check_quotas,
+    check_sidecars,
+)
 from trainjob.manifest import Dialect, detect_dialect, list_unsupported_features
 from trainjob.spec.job import STOCK_RUNTIME
 from trainjob.spec.resources import count_gpus
@@ -49,6 +55,7 @@ def check_namespace(platform: PlatformFacts, now: datetime) -> list[CheckResult]
         *_check_kueue(platform),
         *_check_storage(platform),
         *_check_claims(platform),
+        *check_nodes(platform),
         *check_sidecars(platform),
         *check_pod_security(platform),
         *check_quotas(platform),

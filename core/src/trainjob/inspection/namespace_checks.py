@@ -5,11 +5,13 @@ The trial TrainJob of the check has no pods, so it does not show any of this.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainjob.errors import ClusterError
 from trainjob.inspection.check_result import CheckResult, Grade, join_names
+from trainjob.manifest import labels
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob.status.platform_facts import PlatformFacts
 
@@ -31,6 +33,19 @@ _RESTRICTED_PLACEMENT = (
 # A ResourceQuota of these refuses pods whose containers do not set them (Kubernetes 1.36, pkg/quota/v1/evaluator/core).
 _REQUIRED_BY_QUOTAS = ("requests.cpu", "requests.memory", "limits.cpu", "limits.memory", "cpu", "memory")
 _RESOURCES_LINE = 'resources_per_node={"cpu": "4", "memory": "16Gi"}'
+
+
+def check_nodes(platform: PlatformFacts) -> Iterator[CheckResult]:
+    """Yield a row if attempts hung, with the nodes; the one of the most runs is the first."""
+    runs = defaultdict[str, set[str]](set)
+    for job in () if isinstance(platform.jobs, ClusterError) else platform.jobs:
+        for node in labels.list_hung_on(job):
+            runs[node].add(get_str(job, "metadata", "labels", labels.RUN_KEY))
+    if runs:
+        counts = sorted(((len(found), node) for node, found in runs.items()), key=lambda each: (-each[0], each[1]))
+        nodes = join_names([f"{node} ({count} run{'s' if count > 1 else ''})" for count, node in counts])
+        advice = "if several runs hung on one node, cordon it, and look at its GPUs, network and disks"
+        yield CheckResult("nodes", Grade.WARNING, f"trainings hung on {nodes}", advice)
 
 
 def check_sidecars(platform: PlatformFacts) -> Iterator[CheckResult]:

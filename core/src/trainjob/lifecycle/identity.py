@@ -141,6 +141,7 @@ class JobReference:
         num_nodes: its number of nodes; None if it is the runtime's.
         fewer_nodes: number of nodes that the next attempt requests if this one gets no reservation; None if this
             TrainJob waits for its own.
+        hung_on: names of the cluster's nodes on which attempts before it hung.
     """
 
     name: str
@@ -154,6 +155,7 @@ class JobReference:
     cluster: ClusterIdentity | None = None
     num_nodes: int | None = None
     fewer_nodes: int | None = None
+    hung_on: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON values."""
@@ -170,7 +172,8 @@ class JobReference:
         """
         try:
             known = _select_fields(cls, values)
-            return cls(**{**known, "cluster": ClusterIdentity.from_dict(known.get("cluster"))})
+            hung_on = tuple(known.get("hung_on", ()))
+            return cls(**{**known, "cluster": ClusterIdentity.from_dict(known.get("cluster")), "hung_on": hung_on})
         except TypeError as error:
             raise IncompatibleVersion.of_values(cls.__name__, error) from None
 

@@ -19,6 +19,7 @@ from trainjob.manifest import (
     Dialect,
     adapt_manifest,
     add_env,
+    avoid_nodes,
     build_trainjob,
     detect_dialect,
     get_required_claim,
@@ -50,7 +51,7 @@ class PreparedJob:
         namespace: namespace of the TrainJob.
         name_prefix: start of the TrainJob's name if the request sets no name.
         renewal: value of the renewal annotation; changes whenever a user requests that the work is done again.
-        earlier: counts of the earlier attempts of this try, and number of nodes of the next one.
+        earlier: what follows from the earlier attempts of this try.
         variables: environment variables for the trainer that are not part of the request.
     """
 
@@ -69,8 +70,8 @@ class PreparedJob:
         """Return the request for an attempt with a number of nodes of its range."""
         if find_range(self.request) is None:
             return self  # without converting the request again
-        job = _build_job(self.request, self.key, num_nodes, self.variables)
-        return replace(self, job=job, earlier=replace(self.earlier, num_nodes=num_nodes))
+        earlier = replace(self.earlier, num_nodes=num_nodes)
+        return replace(self, job=_build_job(self.request, self.key, earlier, self.variables), earlier=earlier)
 
     def build_metadata(self, attempt: int) -> dict[str, Any]:
         """Return the name, namespace, labels and annotations of the n-th TrainJob, from 1."""
@@ -81,6 +82,7 @@ class PreparedJob:
             labels.INTERRUPTIONS: str(earlier.interruptions or ""),
             labels.FAILURES: str(earlier.failures or ""),
             labels.SHRINKING: shrinking.to_text() if shrinking else "",
+            labels.HUNG_ON: ",".join(earlier.hung_on),
         }
         return {
             "name": job_name(self.job.name or self.name_prefix or key.task, key.digest, attempt),
@@ -118,13 +120,13 @@ def prepare_job(
         name_prefix: start of the TrainJob's name if the request sets no name.
         variables: environment variables for the trainer that are not part of the request.
         renewal: changes whenever a user requests that the work is done again.
-        earlier: counts of the earlier attempts of this try, and number of nodes of the next one.
+        earlier: what follows from the earlier attempts of this try.
 
     Raises:
         InvalidSpec: the request cannot be expressed, or its manifest names another namespace.
     """
     earlier = earlier or Resubmission()
-    job = _build_job(request, key, earlier.num_nodes, variables or {})
+    job = _build_job(request, key, earlier, variables or {})
     selected_namespace = _select_namespace(job, namespace) or default_namespace
     return PreparedJob(
         request,
@@ -141,9 +143,10 @@ def prepare_job(
 
 
 def _build_job(
-    request: Step | TrainJob, key: RunKey, num_nodes: int | None, variables: Mapping[str, str]
+    request: Step | TrainJob, key: RunKey, earlier: Resubmission, variables: Mapping[str, str]
 ) -> TrainJob | TrainJobManifest:
-    return add_env(to_trainjob(request, run=key.digest, run_name=key.run, num_nodes=num_nodes), variables)
+    job = to_trainjob(request, run=key.digest, run_name=key.run, num_nodes=earlier.num_nodes)
+    return avoid_nodes(add_env(job, variables), earlier.hung_on)
 
 
 def preview_manifest(cluster: Cluster, prepared: PreparedJob) -> dict[str, Any]:

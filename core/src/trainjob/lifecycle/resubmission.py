@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainjob.lifecycle.identity import JobReference
 from trainjob.status import Category, Outcome, Phase
 from trainjob.status.failure_rules import NO_RESERVATION, RULES
 
 _FIRST_PAUSE, _MAX_PAUSE = 10.0, 300.0  # seconds
+_MAX_HUNG_ON = 50  # names in an annotation
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Resubmission:
         failures: number of attempts that failed before the next one, in this try of the step.
         pause: seconds to wait before the submission.
         num_nodes: number of nodes of the next attempt, if the request has a range of them; None means the maximum.
+        hung_on: names of the cluster's nodes on which earlier attempts hung, the last ones first.
     """
 
     notice: str = ""
@@ -28,6 +30,7 @@ class Resubmission:
     failures: int = 0
     pause: float = 0.0
     num_nodes: int | None = None
+    hung_on: tuple[str, ...] = ()
 
 
 def plan_resubmission(
@@ -62,6 +65,13 @@ def plan_resubmission(
     Returns:
         None if the outcome is the result of the step.
     """
+    planned = _plan(reference, outcome, interruption_retries, attempts)
+    hung_on = tuple(dict.fromkeys((*outcome.hung_on, *reference.hung_on)))[:_MAX_HUNG_ON]
+    return replace(planned, hung_on=hung_on) if planned else None
+
+
+def _plan(reference: JobReference, outcome: Outcome, interruption_retries: int, attempts: int) -> Resubmission | None:
+    """Return the next attempt without the nodes on which others hung."""
     interruptions, failures = reference.interruptions, reference.failures
     if outcome.phase is Phase.DELETED and reference.adopted:
         notice = f"TrainJob {reference} was deleted after it was adopted; starting another attempt"

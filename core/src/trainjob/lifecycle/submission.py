@@ -493,6 +493,7 @@ def reference_to(job: Mapping[str, Any], *, adopted: bool) -> JobReference:
         failures=labels.get_failures(job),
         num_nodes=get_int(job, "spec", "trainer", "numNodes") or None,
         fewer_nodes=shrinking.num_nodes if shrinking else None,
+        hung_on=labels.list_hung_on(job),
     )
 
 

@@ -1,14 +1,16 @@
-"""Additions to an existing request: a manifest's name and labels, and variables."""
+"""Additions to an existing request: a manifest's name and labels, variables, and nodes to avoid."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainjob.manifest.labels import retention_annotations
-from trainjob.spec import TrainJob, TrainJobManifest
+from trainjob.spec import Placement, TrainJob, TrainJobManifest
 from trainjob.spec.trainers import escape_expansion
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def build_from_manifest(
@@ -31,6 +33,25 @@ def build_from_manifest(
     }
     filled = {key: values for key, values in extra.items() if values}
     return {**given, "metadata": {"name": name, "namespace": namespace, **filled}}
+
+
+def avoid_nodes(job: TrainJob | TrainJobManifest, names: Sequence[str]) -> TrainJob | TrainJobManifest:
+    """Return the request whose pods avoid nodes of the cluster, if its watchdog avoids them.
+
+    Args:
+        job: the request.
+        names: names of the nodes.
+    """
+    if not names or isinstance(job, TrainJobManifest) or not (job.watchdog and job.watchdog.avoid_nodes):
+        return job
+    placement = job.placement or Placement()
+    # The API server accepts one value for each name of a node (Kubernetes 1.36, pkg/apis/core/validation).
+    excluded = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in names]
+    of_nodes = placement.affinity.get("nodeAffinity") or {}
+    terms = (of_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]  # a pod has to match one of them
+    required = [{**term, "matchFields": [*(term.get("matchFields") or ()), *excluded]} for term in terms]
+    affinity = {**placement.affinity, "nodeAffinity": {**of_nodes, _REQUIRED: {"nodeSelectorTerms": required}}}
+    return job.model_copy(update={"placement": placement.model_copy(update={"affinity": affinity})})
 
 
 def add_env(job: TrainJob | TrainJobManifest, variables: Mapping[str, str]) -> TrainJob | TrainJobManifest:

@@ -114,6 +114,13 @@ _FEATURES = (
         "use placement.node_selector",
     ),
     _Feature(
+        "watchdog.avoid_nodes",
+        Dialect.V2_1,
+        lambda job: (job.watchdog and job.watchdog.avoid_nodes) or None,
+        "affinity of pods",
+        "leave it out",
+    ),
+    _Feature(
         "placement.image_pull_secrets",
         Dialect.V2_1,
         _placement_field("image_pull_secrets"),

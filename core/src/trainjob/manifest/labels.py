@@ -45,6 +45,8 @@ FAILURES = f"{PREFIX}/failures"
 
 See `trainjob.lifecycle.plan_resubmission`.
 """
+HUNG_ON = f"{PREFIX}/hung-on"
+"""Annotation: names of the cluster's nodes on which earlier attempts of the step hung, with commas."""
 SHRINKING = f"{PREFIX}/shrinking"
 """Annotation: what follows if the TrainJob gets no nodes; see `trainjob.manifest.node_counts`."""
 DEFERRAL = f"{PREFIX}/deferral"
@@ -98,6 +100,11 @@ def read_workflow_run(annotations: Mapping[str, str]) -> str:
 def get_annotation(job: Mapping[str, Any], name: str) -> str:
     """Return an annotation's text; empty if the TrainJob has no annotation of that name."""
     return get_str(job, "metadata", "annotations", name)
+
+
+def list_hung_on(job: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the cluster's nodes on which attempts before a TrainJob hung."""
+    return tuple(filter(None, get_annotation(job, HUNG_ON).split(",")))
 
 
 def get_adoption_time(job: Mapping[str, Any]) -> str:

@@ -44,6 +44,8 @@ class Watchdog(Spec):
             the TrainJob, and another attempt starts as after an interruption (`interruption_retries`); `fail` ends it.
             After a divergence, `report` writes a warning, and the others end the TrainJob, because the same rows would
             let another attempt diverge, too.
+        avoid_nodes: whether the attempts after a hang run on other nodes of the cluster than the ranks that hung. They
+            stay pending if no other node fits. Trainer 2.1 and later.
     """
 
     silence: _Limit | None = None
@@ -52,3 +54,4 @@ class Watchdog(Spec):
     slow_factor: _Factor | None = None
     min_gpu_percent: Annotated[float, Field(gt=0, le=100)] | None = None
     action: WatchdogAction = "report"
+    avoid_nodes: bool = False

@@ -21,12 +21,12 @@ from trainjob.status.progress import Progress
 from trainjob.status.trainer_status import read_trainer_status
 from trainjob.status.usage import Usage, get_first_start
 from trainjob.status.verdict import INITIALIZERS, Phase, Verdict
-from trainjob.status.watchdog import WatchdogReport, describe_hang, is_hang
+from trainjob.status.watchdog import WatchdogReport, describe_hang, find_hanging_nodes, is_hang
 
 RESTART_LIMIT_EXCEEDED = "RestartLimitExceeded"
 """Reason of this project for a job that it ended after more container failures than allowed."""
 NO_EVIDENCE = Evidence()
-_TUPLES = ("events", "log_tail", "warnings")  # fields that are lists in JSON
+_TUPLES = ("events", "log_tail", "warnings", "hung_on")  # fields that are lists in JSON
 # Categories of an end from outside the container, whatever it has printed before.
 _ENDED_FROM_OUTSIDE = frozenset({Category.SUCCEEDED, Category.DELETED, Category.DEADLINE, Category.INFRASTRUCTURE})
 
@@ -48,6 +48,7 @@ class Outcome:
         exit_code: exit code of that container, 1-255.
         failed_process: the process that failed first in that container, if torchrun names one.
         hang: which rank made no step at the end and where it was, as the training's watchdogs found it.
+        hung_on: names of the cluster's nodes on which such ranks ran.
         watchdog_action: what these watchdogs do about a hang, see `trainjob.Watchdog`; empty without a hang.
         events: recent Warning events about the job and its pods, one line each.
         log_tail: last lines of the container that failed first. If its log was deleted with its pod before it could be
@@ -88,6 +89,7 @@ class Outcome:
     failed_process: ProcessFailure | None = None
     hang: str = ""
     watchdog_action: str = ""
+    hung_on: tuple[str, ...] = ()
 
     @property
     def gpu_seconds(self) -> float | None:
@@ -264,9 +266,11 @@ def build_outcome(
     first = evidence.pods.find_first_failure(verdict)
     process = evidence.killed or find_failed_process(evidence.log_tail) if first else None
     watchdogs = evidence.watchdogs or [each for line in evidence.log_tail if (each := WatchdogReport.from_line(line))]
-    hang = ""
+    hang, hung_on = "", list[str]()
     if is_hang(watchdogs) and verdict.phase is not Phase.COMPLETE:
-        hang = describe_hang(watchdogs, find_machines(evidence.pods.all))
+        machines = find_machines(evidence.pods.all)
+        hang = describe_hang(watchdogs, machines)
+        hung_on = sorted({machines[node] for node in find_hanging_nodes(watchdogs) & machines.keys()})
     category, message = _categorize(verdict, first, evidence.log_tail, process), _message(verdict, first)
     # The pods of other ranks may fail before the one whose watchdog ends the training, because they lose its ranks.
     was_ended = any(report.is_alarm and report.action != "report" for report in watchdogs)
@@ -299,6 +303,7 @@ def build_outcome(
         restarts=count_restarts(evidence.pods.all),
         failed_process=process,
         hang=hang,
+        hung_on=tuple(hung_on),
         watchdog_action=watchdogs[0].action if hang else "",
     )
 

@@ -76,6 +76,10 @@ class RankState:
         return f"it is in {self.place}{workers}" if self.place else f"its place is not known{workers}"
 
 
+_Located = tuple[RankState, int]
+"""A rank, and the number of its node in the training."""
+
+
 @dataclass(frozen=True)
 class WatchdogReport:
     """Report of one pod's watchdog.
@@ -242,11 +246,11 @@ def describe_hang(reports: Iterable[WatchdogReport], machines: Mapping[int, str]
         reports: the reports.
         machines: names of the cluster's nodes on which the pods ran, by the number of the training's node.
     """
-    located = [(rank, report.node) for report in reports for rank in report.ranks]
+    located = _locate_ranks(reports)
     if not located:
         return ""
     total = max([len(located), *(report.world_size for report in reports), *(_count_to(rank) for rank, _ in located)])
-    hanging = [located[index] for index in _find_hanging([rank for rank, _ in located])]
+    hanging = _find_hanging(located)
     others = [rank for rank, _ in located if all(rank is not each for each, _ in hanging)]
     waits = Counter(rank.collective for rank in others if rank.is_waiting)
     waiting = [f"{_count_ranks(count)} in {name}" for name, count in waits.most_common()]
@@ -259,6 +263,15 @@ def describe_hang(reports: Iterable[WatchdogReport], machines: Mapping[int, str]
     return "; ".join([*texts, *waiting])
 
 
+def find_hanging_nodes(reports: Iterable[WatchdogReport]) -> set[int]:
+    """Return the numbers of the training's nodes with a rank that hangs.
+
+    Args:
+        reports: the last report of each pod.
+    """
+    return {node for _, node in _find_hanging(_locate_ranks(reports))}
+
+
 def describe_wait(report: WatchdogReport) -> str:
     """Return how long the ranks of one pod have waited for others."""
     names = ", ".join(sorted({rank.collective for rank in report.ranks}))
@@ -266,19 +279,23 @@ def describe_wait(report: WatchdogReport) -> str:
     return f"{_count_ranks(len(report.ranks))} in {names} for {_format_seconds(longest)}; others may still work"
 
 
-def _find_hanging(ranks: Sequence[RankState]) -> list[int]:
-    """Return the indexes of the ranks for which the others wait; empty if none differs.
+def _locate_ranks(reports: Iterable[WatchdogReport]) -> list[_Located]:
+    return [(rank, report.node) for report in reports for rank in report.ranks]
+
+
+def _find_hanging(located: Sequence[_Located]) -> list[_Located]:
+    """Return the ranks for which the others wait; empty if none differs.
 
     These are ranks whose process does not run, else those that wait in no collective operation, else those in another
     one than most. Of several, those with the lowest step.
     """
-    ended = [index for index, rank in enumerate(ranks) if rank.state in _ENDED_STATES]
-    outside = [index for index, rank in enumerate(ranks) if not rank.is_waiting]
-    names = Counter(rank.collective for rank in ranks).most_common()
-    apart = [index for index, rank in enumerate(ranks) if rank.collective != names[0][0]] if len(names) > 1 else []
+    ended = [each for each in located if each[0].state in _ENDED_STATES]
+    outside = [each for each in located if not each[0].is_waiting]
+    names = Counter(rank.collective for rank, _ in located).most_common()
+    apart = [each for each in located if each[0].collective != names[0][0]] if len(names) > 1 else []
     found = ended or outside or apart
-    steps = [_step_number(ranks[index]) for index in found]
-    return [index for index, step in zip(found, steps, strict=True) if step == min(steps)]
+    lowest = min((_step_number(rank) for rank, _ in found), default=0)
+    return [each for each in found if _step_number(each[0]) == lowest]
 
 
 def _count_to(rank: RankState) -> int:
