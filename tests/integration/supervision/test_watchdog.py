@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +75,20 @@ def test_only_the_first_node_is_watched_by_its_log(node, alarms):
     pod = start_watched(python("print('began', flush=True); wait(6)"), WatchdogSettings("report", silence=2.0), node)
     reports = [report for line in pod.communicate()[0].splitlines() if (report := WatchdogReport.from_line(line))]
     assert len(reports) == alarms
+
+
+@pytest.mark.parametrize("has_py_spy", [True, False])
+def test_a_container_that_reports_nothing_has_its_place_from_py_spy(has_py_spy, monkeypatch):
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent if has_py_spy else ''}:/usr/bin:/bin")
+    ended = run_python("print('began', flush=True); wait(10_000)", action="fail", silence=2.0)
+    assert ended.codes == [1]
+    assert (": it is in wait (<string>:4)" in ended.verdict) == has_py_spy
+    assert ("watchdog: node-0: <string>:5 in <module>\n" in ended.outputs[0]) == has_py_spy
+
+
+def test_the_use_of_the_cpus_by_a_hanging_training_is_evidence():
+    ended = run_python("report_step(1); wait(10_000)", action="fail", silence=2.0)
+    assert re.search(r"\nwatchdog: rank 0: its processes used \d % of one CPU for 0.4 s\n", ended.outputs[0])
 
 
 @pytest.mark.parametrize(("reports_steps", "alarms"), [(True, 1), (False, 0)])

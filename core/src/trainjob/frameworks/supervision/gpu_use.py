@@ -36,10 +36,15 @@ class GpuUse:
         Args:
             percent: smallest percentage of the time without a text.
         """
-        if self._problem or len(self._samples) < _SAMPLES:
-            return self._problem
-        mean, minutes = statistics.fmean(self._samples), _SAMPLES * self._interval / 60
-        return f"the GPUs computed for {mean:.0f} % of the last {minutes:.2g} min" if mean < percent else ""
+        is_busy = len(self._samples) < _SAMPLES or statistics.fmean(self._samples) >= percent
+        return self._problem or ("" if is_busy else self.describe())
+
+    def describe(self) -> str:
+        """Return how much of the last time the GPUs computed; empty before the first sample."""
+        if not (samples := list(self._samples)):
+            return ""
+        minutes = len(samples) * self._interval / 60
+        return f"the GPUs computed for {statistics.fmean(samples):.0f} % of the last {minutes:.2g} min"
 
     def _record(self) -> None:
         while not self._problem:

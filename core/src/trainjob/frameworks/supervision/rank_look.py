@@ -57,6 +57,15 @@ class RankLook:
         """Stacks of the rank's process."""
         return self.stacks.get(self.process.pid, Stacks()) if self.process else Stacks()
 
+    def measure_cpu_use(self, earlier: RankLook, seconds: float) -> float:
+        """Return the percentage of one CPU that its processes have used since an earlier look.
+
+        Args:
+            earlier: the earlier look.
+            seconds: time between the two.
+        """
+        return max(0.0, 100 * (self._cpu_seconds - earlier._cpu_seconds) / seconds)
+
     def differs_from(self, earlier: RankLook, seconds: float) -> bool:
         """Return whether the rank has done something in the seconds since an earlier look.
 

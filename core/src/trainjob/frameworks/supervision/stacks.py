@@ -1,9 +1,11 @@
-"""Stacks of Python processes, which they write themselves after a signal (module `faulthandler`)."""
+"""Stacks of Python processes, which they write after a signal (module `faulthandler`), or `py-spy` reads."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
 import sysconfig
 import time
 from collections.abc import Sequence
@@ -72,7 +74,8 @@ class Stacks:
 def request_stacks(process: Process, path: Path, main_thread: int | None = None) -> Stacks:
     """Return the stacks that a process writes to a file at a signal.
 
-    They are empty for a process that does not handle the signal, or cannot because it is stopped.
+    Those of a process that does not handle the signal are read by `py-spy` if it is installed and may read them.
+    Otherwise, and for a process that is stopped, they are empty.
 
     Args:
         process: the process.
@@ -81,8 +84,10 @@ def request_stacks(process: Process, path: Path, main_thread: int | None = None)
     """
     number = get_stacks_signal()
     cannot = process.is_stopped or process.is_blocked or process.has_ended or process.has_debugger
-    if cannot or not process.catches(number):
+    if cannot:
         return Stacks()
+    if not process.catches(number):
+        return _read_by_py_spy(process.pid)
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -93,6 +98,16 @@ def request_stacks(process: Process, path: Path, main_thread: int | None = None)
     except OSError:
         return Stacks()
     return parse_stacks(text, main_thread)
+
+
+def _read_by_py_spy(pid: int) -> Stacks:
+    command = ("py-spy", "dump", "--json", "--pid", str(pid))
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_LONGEST_DUMP, check=True)
+        [main] = [thread["frames"] for thread in json.loads(done.stdout) if thread["os_thread_id"] == pid]
+        return Stacks(tuple(Frame(each["filename"], str(each["line"]), each["name"]) for each in main))
+    except (OSError, ValueError, LookupError, TypeError, subprocess.SubprocessError):
+        return Stacks()
 
 
 def parse_stacks(text: str, main_thread: int | None = None) -> Stacks:

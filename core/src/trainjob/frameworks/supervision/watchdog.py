@@ -265,7 +265,7 @@ class Watchdog:
         is_alarm = len(silent) >= world_size or not all(state.is_waiting for state in states)
         if is_alarm or self._reported is None:
             if is_alarm:
-                self._print_stacks(silent, looks[-1])
+                self._print_evidence(silent, by_rank, (_SAMPLES - 1) * gap)
             self._report(WatchdogReport(self._node, world_size, tuple(states), is_alarm, self._settings.action))
         if is_alarm and self._settings.action != "report":
             self._act(silent, limit)
@@ -278,12 +278,18 @@ class Watchdog:
             rank.rank in present and self._is_silent(present[rank.rank], now) for rank in ranks
         )
 
-    def _print_stacks(self, ranks: Sequence[Heartbeat], looks: Sequence[RankLook]) -> None:
-        for rank, look in zip(ranks, looks, strict=True):
-            for pid, stacks in look.stacks.items():
-                source = f"rank {rank.rank}{'' if pid == rank.pid else ', worker'}"
+    def _print_evidence(self, ranks: Sequence[Heartbeat], looks: Sequence[Sequence[RankLook]], seconds: float) -> None:
+        """Write the stacks of ranks, and the CPU time that they used from the first look to the last."""
+        for rank, of in zip(ranks, looks, strict=True):
+            name = f"node-{self._node}" if rank.rank is None else f"rank {rank.rank}"
+            for pid, stacks in of[-1].stacks.items():
+                source = name if pid == rank.pid else f"{name}, worker"
                 for frame in stacks.main[:_MAX_FRAMES]:
                     self._print(f"watchdog: {source}: {frame.file}:{frame.line} in {frame.function}")
+            use = of[-1].measure_cpu_use(of[0], seconds)
+            self._print(f"watchdog: {name}: its processes used {use:.0f} % of one CPU for {seconds:.2g} s")
+        if use_of_gpus := self._gpus and self._gpus.describe():
+            self._print(f"watchdog: node-{self._node}: {use_of_gpus}")
 
     def _report(self, report: WatchdogReport) -> None:
         self._reported = report
