@@ -81,7 +81,7 @@ e2e: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory airflow kfp runtime
 	$(call IN,core)/pytest tests/e2e/docs/test_tutorials.py tests/e2e/docs/test_kubeflow_sdk_page.py
 	$(call IN,core)/pytest -n 2 tests/e2e/docs/test_page_commands.py tests/e2e/local
 	$(call IN,core)/pytest -n 3 tests/conformance $(BACKENDS:%=--backend %)
-	$(call IN,core)/pytest tests/controlplane tests/e2e/controlplane
+	$(call IN,core)/pytest tests/controlplane tests/e2e/controlplane tests/e2e/watchdog
 
 e2e-kfp: ## run pipelines on the real back end of Kubeflow Pipelines 2.17; KFP_SOURCE=DIR is a checkout of kubeflow/pipelines; needs root, Go and Debian's package mariadb-server-core
 	@"$(PYTHON)" tests/kfp_backend/build.py --source "$(KFP_SOURCE)"
@@ -163,9 +163,11 @@ reliability: $(call ENVIRONMENTS,$(LAPTOP)) ## run all tests and a soak test, an
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/tables.py reliability $(EVIDENCE)
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/features.py $(EVIDENCE)
 
-watchdog: $(call ENVIRONMENTS,$(LAPTOP)) ## run 300 stub trainings with and without planted hangs, and write docs/evidence/watchdog.md; takes six minutes
+watchdog: $(call ENVIRONMENTS,$(LAPTOP) airflow kfp) ## run 300 stub trainings with and without planted hangs, and 48 with torch as steps of Airflow and KFP, and write docs/evidence/watchdog.md; takes 25 minutes
+	$(call IN,core)/python tests/controlplane/build.py --trainer 2.3
 	rm -rf .cache/watchdog-evidence
 	$(call IN,core)/pytest -n 5 tests/chaos/hangs --evidence .cache/watchdog-evidence
+	$(call IN,core)/pytest tests/e2e/watchdog --evidence .cache/watchdog-evidence
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/tables.py watchdog .cache/watchdog-evidence
 
 bench: $(call ENVIRONMENTS,core airflow kfp trl initializer torchtune) ## write docs/evidence/benchmarks.md: waiting, logs, submission, imports, creation, fetches and exports, compared with other projects; needs Debian's packages nginx-light and aria2, and Go

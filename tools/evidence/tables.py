@@ -29,7 +29,10 @@ _COUNTS = frozenset(
 _MAXIMA = frozenset({"slowest"})
 # Columns that identify a row, if its other texts differ each time; the last row is shown.
 _IDENTITY_COLUMNS = {"hangs": ("fault",), "fuzz": ("target",), "diagnosis": ("problem", "cluster")}
-_ORDER = ("actor", "process", "end", "beside", "point", "cluster", "problem", "fault", "target", "call", "check")
+_ORDER = (
+    *("engine", "actor", "process", "end", "beside", "point"),
+    *("cluster", "problem", "fault", "target", "call", "check"),
+)
 Row = Mapping[str, object]
 
 

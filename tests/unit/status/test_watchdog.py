@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainjob.status.watchdog import RankState as Rank
-from trainjob.status.watchdog import RankSteps, StepReport, StepReports, WatchdogReport, describe_hang, is_hang
+from trainjob.status.watchdog import (
+    RankSteps,
+    StepReport,
+    StepReports,
+    WatchdogReport,
+    describe_hang,
+    find_hanging_nodes,
+    is_hang,
+)
 
 
 def report(*ranks, node=0, size=0, is_alarm=True):
@@ -69,6 +77,20 @@ def test_of_several_ranks_those_with_the_lowest_step_are_named():
 def test_a_rank_in_another_collective_operation_is_named():
     ranks = [waiting(0), waiting(1), waiting(2, collective="barrier")]
     assert describe_hang([report(*ranks)]).startswith("rank 2 of 3 on node-0")
+
+
+@pytest.mark.parametrize(
+    ("collectives", "nodes"),
+    [
+        (["all_reduce", ""], {1}),
+        (["", ""], set()),
+        (["all_reduce", "all_reduce"], set()),
+        ([""], {0}),
+    ],
+)
+def test_a_node_is_bad_if_others_wait_for_its_ranks(collectives, nodes):
+    reports = [report(Rank(node, 5, 9.0, collective=name), node=node) for node, name in enumerate(collectives)]
+    assert find_hanging_nodes(reports) == nodes
 
 
 def test_no_rank_is_named_if_all_wait_in_the_same_operation():

@@ -264,12 +264,14 @@ def describe_hang(reports: Iterable[WatchdogReport], machines: Mapping[int, str]
 
 
 def find_hanging_nodes(reports: Iterable[WatchdogReport]) -> set[int]:
-    """Return the numbers of the training's nodes with a rank that hangs.
+    """Return the numbers of the nodes with a rank that hangs, unless ranks of all nodes do.
 
     Args:
         reports: the last report of each pod.
     """
-    return {node for _, node in _find_hanging(_locate_ranks(reports))}
+    located = _locate_ranks(reports)
+    hanging, known = ({node for _, node in ranks} for ranks in (_find_hanging(located), located))
+    return hanging if len(known) == 1 or hanging != known else set()
 
 
 def describe_wait(report: WatchdogReport) -> str:

@@ -279,7 +279,7 @@ class Watchdog:
         )
 
     def _print_evidence(self, ranks: Sequence[Heartbeat], looks: Sequence[Sequence[RankLook]], seconds: float) -> None:
-        """Write the stacks of ranks, and the CPU time that they used from the first look to the last."""
+        """Write the stacks of ranks, and their use of the CPUs from the first look to the last."""
         for rank, of in zip(ranks, looks, strict=True):
             name = f"node-{self._node}" if rank.rank is None else f"rank {rank.rank}"
             for pid, stacks in of[-1].stacks.items():
