@@ -126,6 +126,11 @@ def test_an_edited_annotation_that_is_no_number_counts_as_0(text, number):
     assert labels.get_interruptions({"metadata": {"annotations": {labels.INTERRUPTIONS: text}}}) == number
 
 
+def test_an_edited_annotation_keeps_what_may_be_names_of_nodes():
+    job = {"metadata": {"annotations": {labels.HUNG_ON: "gpu-1.example.com,,GPU 2, gpu-3,gpu-4"}}}
+    assert labels.list_hung_on(job) == ("gpu-1.example.com", "gpu-4")
+
+
 @pytest.mark.parametrize("value", [-1, 1.5, "many", None])
 def test_an_invalid_budget_is_refused(value):
     with pytest.raises(InvalidSpec, match="interruption_retries"):

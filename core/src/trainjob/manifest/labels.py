@@ -61,6 +61,7 @@ OWN_CLAIM_PREFIX = "initializer-"
 """Prefix of the claim on which a built-in run keeps its model; the TrainJob's name follows (Trainer 2.2 and later)."""
 MANAGED_BY: Mapping[str, str] = {"app.kubernetes.io/managed-by": "trainjob"}
 _LONGEST_VALUE = 63
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _COMMAND = "cli"
 
 
@@ -103,8 +104,11 @@ def get_annotation(job: Mapping[str, Any], name: str) -> str:
 
 
 def list_hung_on(job: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the cluster's nodes on which attempts before a TrainJob hung."""
-    return tuple(filter(None, get_annotation(job, HUNG_ON).split(",")))
+    """Return the names of the cluster's nodes on which attempts before a TrainJob hung.
+
+    Texts that cannot be names are left out, because users can edit the annotation.
+    """
+    return tuple(name for name in get_annotation(job, HUNG_ON).split(",") if _NODE_NAME.fullmatch(name))
 
 
 def get_adoption_time(job: Mapping[str, Any]) -> str:
