@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.integration.torchtune.tiny_trainings import tiny_config
 from tests.support.demo_chain import make_demo_hub
 from tests.support.interrupted_trainings import KILLER_PROGRAM
 from tests.support.mlflow_server import TRACKING_PYTHON
+from tests.support.polling import wait_until
 from trainjob import FineTune, MLflow, RunKey, WorkspaceVolume, submit, wait
 from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
 from trainjob.lifecycle import KillAction, Limits, Listener
@@ -19,7 +21,8 @@ pytestmark = [pytest.mark.torchtune, pytest.mark.slow]
 # The training is in a session of its own, whose parent is process 1 of the container.
 KILL_THE_POD = KILLER_PROGRAM.replace(
     "os.kill(os.getpid(), signal.SIGKILL)",
-    'parent = open(f"/proc/{os.getsid(0)}/stat").read().rpartition(")")[2].split()[1]\n'
+    "while not os.path.exists(os.environ['RECORDED']): __import__('time').sleep(0.1)\n"
+    '        parent = open(f"/proc/{os.getsid(0)}/stat").read().rpartition(")")[2].split()[1]\n'
     "        os.kill(int(parent), signal.SIGKILL)\n"
     "        signal.pause()",
 )
@@ -44,10 +47,16 @@ def test_a_killed_training_that_resumes_is_one_run(cluster, mlflow, unique, tmp_
             "PYTHONPATH": str(tmp_path / "killer"),
             "KILL_AT": "epoch_1/model.safetensors.index.json",
             "KILLED": str(tmp_path / "killed"),
+            "RECORDED": str(tmp_path / "recorded"),
         },
         on_failure="suspend",
         tracking=MLflow(tracking_uri=mlflow.url, experiment=unique),
     )
+
+    def mark_recorded_step():
+        wait_until(lambda: mlflow.has_experiment(unique))
+        wait_until(lambda: [run for run in mlflow.list_runs(unique) if run["data"].get("metrics")])
+        (tmp_path / "recorded").touch()
 
     def train():
         lines: list[str] = []
@@ -56,7 +65,10 @@ def test_a_killed_training_that_resumes_is_one_run(cluster, mlflow, unique, tmp_
         # A failed TrainJob is retained, so the next attempt has another number.
         return wait(cluster, reference, limits=Limits(on_failure=KillAction.SUSPEND), listener=listener), lines
 
-    outcome, lines = train()
+    with ThreadPoolExecutor(1) as pool:
+        recorded = pool.submit(mark_recorded_step)
+        outcome, lines = train()
+        recorded.result()
     killed = (outcome.phase.value, outcome.exit_code, (tmp_path / "killed").exists())
     assert killed == ("Failed", 137, True), "\n".join(lines[-40:])
     [killed] = mlflow.list_runs(unique)
