@@ -220,7 +220,8 @@ KFP_HELPERS := $(filter tools/bench/bench_creation.py tests/integration/kfp/% te
 # Tests whose names, attributes and calls are checked. They have no annotations, and their tables of cases mix types, so the
 # kinds of errors that annotations would fix are off. A folder is added when it has no errors. mypy finds k3s.py, beside the folder
 # k3s, only if it is named.
-CHECKED_TESTS := $(shell find tests/conformance $(addprefix tests/chaos/,crash_points/core logs takeover threads) tests/e2e/local $(addprefix tests/integration/,cli docs lifecycle local packaging tracking) $(addprefix tests/unit/,client demo frameworks inspection lifecycle manifest migrate retention status) -name 'test_*.py' -o -name conftest.py) tests/conformance/k3s.py
+CHECKED_TESTS := $(shell find tests/conformance tests/controlplane tests/unit $(addprefix tests/chaos/,crash_points/core fuzz hangs kfp_terminations logs takeover threads) $(addprefix tests/e2e/,controlplane local watchdog) \
+                   $(addprefix tests/integration/,cli client docs lifecycle llamafactory local packaging security supervision torchtune tracking trl unsloth) -name 'test_*.py' -o -name conftest.py) tests/conformance/k3s.py
 TEST_OPTIONS := $(addprefix --allow-,untyped-defs incomplete-defs untyped-calls untyped-decorators any-generics subclassing-any) --no-warn-return-any --no-warn-unused-ignores \
                 $(addprefix --disable-error-code=,arg-type dict-item index list-item misc operator union-attr var-annotated)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import namedtuple
@@ -120,7 +121,7 @@ def test_free_disk(monkeypatch, tmp_path, free, free_of_cache, cached, full):
     cache.mkdir()
     usage = namedtuple("usage", "free")
     of_cache = free if free_of_cache is None else free_of_cache
-    monkeypatch.setattr(check_setup.shutil, "disk_usage", lambda p: usage((of_cache if p == cache else free) * 10**6))
+    monkeypatch.setattr(shutil, "disk_usage", lambda p: usage((of_cache if p == cache else free) * 10**6))
     monkeypatch.setattr(check_setup, "_device", lambda place: 1 if free_of_cache is None or place == cache else 2)
     monkeypatch.setattr(check_setup, "_megabytes_in", lambda place: cached)
     problem = find_disk_problem(DEMO, "make demo", folder, cache)

@@ -11,6 +11,7 @@ import json
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -102,7 +103,7 @@ TRACKED_METADATA = {
 
 def recorded_commands():
     """Return the options and arguments of `trainjob` and of each of its commands."""
-    tree = get_command(application())
+    tree: Any = get_command(application())
     context = click.Context(tree)
     loaded = {name: tree.resolve_command(context, [name])[1] for name in sorted(tree.list_commands(context))}
     root = sorted(name for parameter in tree.params for name in parameter.opts)

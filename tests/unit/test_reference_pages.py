@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+import trainjob.errors
 from tools.docs import check_reference
 from tools.parameters import fields, write
 from tools.reference import commands, errors
+from trainjob.errors import TrainJobError
 from trainjob.manifest import labels
 from trainjob.spec.base import Spec
 from trainjob.spec.queue import PRIORITY_LABEL, QUEUE_LABEL
@@ -85,7 +87,7 @@ def test_a_field_that_its_class_does_not_describe_is_an_error():
 
 
 def test_each_error_has_a_cause_and_a_remedy(monkeypatch):
-    class NewError(errors.TrainJobError):
+    class NewError(TrainJobError):
         """Something that happened."""
 
     monkeypatch.setattr(errors, "_GROUPS", {"New": (NewError,)})
@@ -95,9 +97,9 @@ def test_each_error_has_a_cause_and_a_remedy(monkeypatch):
 
 def test_each_public_error_is_on_the_page():
     listed = {error for group in errors._GROUPS.values() for error in group}
-    public = {getattr(errors.errors, name) for name in errors.errors.__all__}
-    kinds = {each for each in public if isinstance(each, type) and issubclass(each, errors.TrainJobError)}
-    assert kinds - {errors.TrainJobError} <= listed
+    public = {getattr(trainjob.errors, name) for name in trainjob.errors.__all__}
+    kinds = {each for each in public if isinstance(each, type) and issubclass(each, TrainJobError)}
+    assert kinds - {TrainJobError} <= listed
 
 
 def read_page(name):

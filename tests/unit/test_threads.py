@@ -93,7 +93,7 @@ def test_work_whose_start_was_refused_runs_at_the_next_start():
     assert not executor.submit(second)  # it starts the first one
     assert first.started.wait(SECONDS)
     assert not executor.is_stalled
-    for work in (first, second):
+    for work in (first, second):  # type: ignore[unreachable] # mypy assumes that it is still stalled
         work.released.set()
     assert second.started.wait(SECONDS)
 

@@ -92,6 +92,10 @@ RESPONSES = (
     damaged_json(LIST) | damaged_json(PODS) | damaged_json(EVENTS) | damaged_json(TRAINJOB) | damaged_json(STATUS)
 ).map(lambda value: json.dumps(value).encode()) | BODIES
 RESPONSES |= st.sampled_from([b"", *(json.dumps(value).encode() for value in INCOMPLETE)])
+JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
+KEY = RunKey(**json.loads(KEY_TEXT))
+METADATA = {"labels": {}, "annotations": {labels.RUN_KEY: KEY_TEXT, labels.SPEC_HASH: "x"}}
+REFERENCE = JobReference(TRAINJOB["metadata"]["name"], "team", TRAINJOB["metadata"]["uid"])
 REQUESTS = {
     "list": lambda cluster: [derive_verdict(job).phase for job in cluster.list_trainjobs("team")],
     "plan": lambda cluster: plan_submission(cluster.list_trainjobs("team"), "x").attempt,
@@ -108,10 +112,6 @@ REQUESTS = {
     "suspend": lambda cluster: cancel(cluster, REFERENCE, "suspend").text,
     "cancel": lambda cluster: cancel(cluster, REFERENCE),
 }
-JOB = TrainJob(trainer=CustomTrainerContainer(image="busybox", command=["true"]))
-KEY = RunKey(**json.loads(KEY_TEXT))
-METADATA = {"labels": {}, "annotations": {labels.RUN_KEY: KEY_TEXT, labels.SPEC_HASH: "x"}}
-REFERENCE = JobReference(TRAINJOB["metadata"]["name"], "team", TRAINJOB["metadata"]["uid"])
 
 
 def send_request(request, response):

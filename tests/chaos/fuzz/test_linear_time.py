@@ -11,7 +11,8 @@ import urllib3
 
 from trainjob.client.api_errors import error_from_status
 from trainjob.client.log_reader import LogReader
-from trainjob.errors import InvalidSpec, redact_credentials
+from trainjob.credentials import redact_credentials
+from trainjob.errors import InvalidSpec
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.frameworks.torchtune.arguments import _quote_if_needed
 from trainjob.manifest import labels

@@ -32,7 +32,7 @@ def train_in_shards(steps):
     sharded, mesh = copy.deepcopy(whole), init_device_mesh("cpu", (processes,))
     for layer in (sharded[0], sharded[2], sharded):
         fully_shard(layer, mesh=mesh)
-    losses = {}
+    losses, loss = {}, torch.zeros(())
     for name, model, rows in (("whole", whole, slice(None)), ("sharded", sharded, slice(rank, None, processes))):
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
         for _ in range(steps):

@@ -141,8 +141,10 @@ def test_an_admitted_job_that_is_not_resumed(client, namespace, cluster, job_gro
     create_queue(client, namespace, "team")
     group, paths = "admissionregistration.k8s.io/v1", []
     rule = {"apiGroups": ["trainer.kubeflow.org"], "apiVersions": ["*"], "operations": ["UPDATE"]}
-    policy = {"matchConstraints": {"resourceRules": [{**rule, "resources": ["trainjobs"]}]}}
-    policy["validations"] = [{"expression": "object.spec.suspend == true"}]
+    policy = {
+        "matchConstraints": {"resourceRules": [{**rule, "resources": ["trainjobs"]}]},
+        "validations": [{"expression": "object.spec.suspend == true"}],
+    }
     selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
     binding = {"policyName": namespace, "validationActions": ["Deny"], "matchResources": selector}
     for kind, plural, spec in (

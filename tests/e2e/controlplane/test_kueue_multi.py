@@ -104,6 +104,7 @@ def test_progress_comes_from_the_worker(planes, worker, cluster, unique, tmp_pat
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(wait, cluster, reference, listener=Listener(on_progress=found.put))
         wait_until(lambda: worker.find("TrainJob", NAMESPACE, reference.name), 90)
+        progress = None
         for number, left in ((25, 90), (50, 60)):
             # As the status server of the Trainer writes it; its feature gate is off in the shipped configuration.
             report = {

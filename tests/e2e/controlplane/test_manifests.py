@@ -174,9 +174,10 @@ def use_steps(cluster_client, namespace):
     )
     assert wait(cluster_client, done, listener=Listener(on_log=lines.append)).succeeded
     assert [str(line) for line in lines] == ["[node-0] hello"]
-    assert submit(
+    again = submit(
         cluster_client, script_job("echo hello", runtime=Runtime(name="own", kind="TrainingRuntime")), key("done")
     )
+    assert (again.name, again.adopted) == (done.name, True)
     failed = submit(cluster_client, script_job("echo why >&2; exit 3"), key("failed"))
     assert wait(cluster_client, failed, limits=Limits(max_restarts=0)).exit_code == 3
     with pytest.raises(InvalidSpec, match="no such TrainingRuntime"):

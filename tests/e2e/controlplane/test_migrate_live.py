@@ -30,9 +30,9 @@ V1 = "/apis/kubeflow.org/v1"
 SECRET = "hf_SecretThatIsNeverPrinted"
 SECONDS = 60.0
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300)]
 if reason := ControlPlane.unavailable_reason("2.3"):
-    pytestmark = [pytestmark, pytest.mark.skip(reason=reason)]
+    pytestmark.append(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="module")

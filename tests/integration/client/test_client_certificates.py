@@ -17,6 +17,7 @@ import textwrap
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -29,6 +30,7 @@ STATUS = b'{"kind": "Status", "code": 401, "reason": "Unauthorized", "message": 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    server: Any
 
     def do_GET(self) -> None:
         """Return 401 unless the certificate is accepted, as a real API server does."""

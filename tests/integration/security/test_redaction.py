@@ -1,4 +1,5 @@
 """Secrets do not appear in errors, the result of `repr()`, outcomes, logs or created objects."""
+# mypy: disable-error-code="call-arg"
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -177,7 +178,7 @@ def test_a_string_stands_for_the_workspaces_claim():
 
 
 def test_a_source_is_copied():
-    source = {"secret": {"secretName": "s", "items": [{"key": "k", "path": "p"}]}}
+    source: dict[str, Any] = {"secret": {"secretName": "s", "items": [{"key": "k", "path": "p"}]}}
     created = volume(source=source)
     source["secret"]["items"].clear()
     assert created.source["secret"]["items"] == [{"key": "k", "path": "p"}]

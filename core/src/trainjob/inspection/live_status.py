@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import queue
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -70,10 +70,10 @@ def watch(
     names: Collection[str] = (),
     *,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[LiveStatus]:
+) -> Generator[LiveStatus, None, None]:
     """Yield the status of TrainJobs immediately and after each change.
 
-    The iterator ends when all named TrainJobs have finished.
+    The generator ends when all named TrainJobs have finished. `close` ends its watches before.
 
     Args:
         cluster: the cluster of the TrainJobs.

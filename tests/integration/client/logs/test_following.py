@@ -96,7 +96,12 @@ def test_no_line_is_lost_if_the_token_is_rotated_during_a_stream(recorder, proxy
 
 def test_a_pause_after_an_error_ends_when_the_container_ends(recorder, proxy, tmp_path, monkeypatch):
     pauses = []
-    monkeypatch.setattr(Backoff, "next", lambda *_: pauses.append(3600.0) or 3600.0)
+
+    def pause_for_long(_backoff):
+        pauses.append(3600.0)
+        return 3600.0
+
+    monkeypatch.setattr(Backoff, "next", pause_for_long)
     name = recorder.create_pod(f"echo 1; until [ -e {tmp_path}/go ]; do sleep 0.1; done; echo 2")
     recorder.wait_for_lines("1")
     proxy.reset_streams()

@@ -68,7 +68,7 @@ def shorten(cluster, monkeypatch):
 
 
 @pytest.mark.parametrize("last", ["printf 'the last line'", "printf 'the last'; sleep 0.3; printf ' line'"])
-def test_the_tail_of_a_log_that_is_far_behind_follows_one_notice(cluster, recorder, last):
+def test_the_tail_of_a_log_that_is_far_behind_follows_one_notice(cluster, recorder, monkeypatch, last):
     name = recorder.create_pod(f"seq 20000; {last}")
     recorder.wait_until_ended(name)
     lines, go_on = [], threading.Event()
@@ -80,7 +80,12 @@ def test_the_tail_of_a_log_that_is_far_behind_follows_one_notice(cluster, record
 
     follower = LogFollower(cluster, "default", emit, catch_up_seconds=0.0)
     skip = follower._skip_to_tails
-    follower._skip_to_tails = lambda *arguments, **more: (skip(*arguments, **more), go_on.set())
+
+    def skip_and_go_on(*arguments, **more):
+        skip(*arguments, **more)
+        go_on.set()
+
+    monkeypatch.setattr(follower, "_skip_to_tails", skip_and_go_on)
     follower.observe(ObjectEvent(recorder.direct.get_pod(name, "default")))
     wait_until(lambda: len(lines) == 100)
     follower.finish(SECONDS)

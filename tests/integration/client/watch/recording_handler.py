@@ -36,9 +36,15 @@ class RecordingHandler:
             class.
         events: the events themselves.
         misses: number of calls of `on_missing`.
+        key: the key for which it was added; None for all objects.
+        registration: its registration at an informer; None before it was added.
+        count_when_closed: number of its events when it was closed; None before.
     """
 
     def __init__(self) -> None:
+        self.key: str | None = None
+        self.registration: Any = None
+        self.count_when_closed: int | None = None
         self.phases: list[tuple[str, str]] = []
         self.events: list[ObjectEvent] = []
         self.misses = 0

@@ -95,12 +95,13 @@ def test_a_handler_may_close_itself_in_its_callback(api, informer):
 def test_a_handler_may_close_another_in_its_callback(api, informer):
     """The other handler gets no more events, not even the current one."""
     add_watching_handler(api, informer)
-    informer.add_event_handler("a", lambda _: second.registration.close())
-    second = add_handler(informer)
+    others = []
+    informer.add_event_handler("a", lambda _: others[0].registration.close())
+    others.append(add_handler(informer))
     third = add_handler(informer)
     api.write("a")
     third.wait_for(RUNNING)
-    assert second.phases == []
+    assert others[0].phases == []
 
 
 def test_a_handler_may_add_another_in_its_callback(api, informer):
