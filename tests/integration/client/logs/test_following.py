@@ -97,7 +97,7 @@ def test_no_line_is_lost_if_the_token_is_rotated_during_a_stream(recorder, proxy
 def test_a_pause_after_an_error_ends_when_the_container_ends(recorder, proxy, tmp_path, monkeypatch):
     pauses = []
 
-    def pause_for_long(_backoff):
+    def pause_for_long(*_):
         pauses.append(3600.0)
         return 3600.0
 
