@@ -24,8 +24,8 @@ TASKS = {
         (framework, "kfp"): [
             "export-model",
             "export-model-2",
-            f"fine-tune-{framework}",
-            f"fine-tune-{framework}-2",
+            "fine-tune",
+            "fine-tune-2",
             "initialize-dataset",
             "initialize-model",
         ]
