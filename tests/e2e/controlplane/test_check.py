@@ -23,6 +23,7 @@ HOOKS = "/apis/admissionregistration.k8s.io/v1"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 FEATURES = """deadline (activeDeadlineSeconds): 2.2
 placement.affinity (affinity of pods): 2.1
+watchdog.avoid_nodes (affinity of pods): 2.1
 placement.image_pull_secrets (imagePullSecrets of pods): 2.1
 placement.security_context (a security context of pods): 2.2
 placement.container_security_context (a security context of containers): 2.2
