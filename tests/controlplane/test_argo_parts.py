@@ -72,7 +72,8 @@ def test_a_workflow_runs_isolated_and_leaves_nothing(tmp_path):
     """A Workflow's pod has its service account, its own processes and its own file changes."""
     before, mark = list_mounts(), f"/mark-of-{tmp_path.parent.name}"
     token = "/var/run/secrets/kubernetes.io/serviceaccount"
-    script = f"cat {token}/namespace; echo; touch {mark}; ls {mark}; cat /proc/[0-9]*/comm"
+    # Each line is written at once, because the executor writes lines to the same log.
+    script = f"echo $(cat {token}/namespace); touch {mark}; ls {mark}; cat /proc/[0-9]*/comm"
     with ControlPlane(tmp_path, argo=True) as cluster, open_client(cluster) as client:
         create_workflow(client, script)
         ended = ("Succeeded", "Failed", "Error")
