@@ -214,10 +214,7 @@ class Kubelet:
     def _delete_pod(self, worker: PodWorker, pod: Json) -> None:
         worker.pod["metadata"].update(pod["metadata"])
         worker.status_writer.merge_conditions(pod)
-        if worker.is_alive():
-            worker.end(pod["metadata"].get("deletionGracePeriodSeconds", 30))
-        else:
-            worker.delete_object()
+        worker.delete(pod["metadata"].get("deletionGracePeriodSeconds", 30))
 
     def _clean_up(self, uid: str, worker: PodWorker) -> None:
         worker.join()

@@ -47,6 +47,7 @@ class PodWorker:
         self.status_writer = PodStatusWriter(node.api, pod)
         self._node, self._spec = node, pod["spec"]
         self._stop = threading.Event()
+        self._lock, self._is_running = threading.Lock(), False
         self._kill_at = 0.0
         self._injected_fault = ""
         port = partial(node.master_ports.acquire, pod)
@@ -73,11 +74,8 @@ class PodWorker:
         A finished pod is not changed.
         """
         if self.status_writer.phase not in _FINISHED:
+            self._is_running = True
             self._thread.start()
-
-    def is_alive(self) -> bool:
-        """Return whether the pod's thread still runs."""
-        return self._thread.is_alive()
 
     def join(self, seconds: float | None = None) -> None:
         """Wait for the end of the pod, at most for this number of seconds."""
@@ -104,6 +102,18 @@ class PodWorker:
         self._signal(signal.SIGTERM)
         threading.Thread(target=self._kill_after, args=(grace,), daemon=True).start()
 
+    def delete(self, grace: float) -> None:
+        """Delete the pod's object, after the end of the pod if it runs.
+
+        Args:
+            grace: grace period in seconds.
+        """
+        with self._lock:
+            if is_running := self._is_running:
+                self.end(grace)
+        if not is_running:
+            self._delete_object()
+
     def inject_fault(self, fault: str) -> None:
         """Inject the fault that the pod's annotation names, each fault once.
 
@@ -127,11 +137,8 @@ class PodWorker:
         self.status_writer.deleted = True
         self.end(0)
 
-    def delete_object(self) -> None:
-        """Delete the pod's object, as the last step of a deletion.
-
-        The object is removed as soon as its finalizers allow it.
-        """
+    def _delete_object(self) -> None:
+        """Delete the pod's object, which is removed as soon as its finalizers allow it."""
         meta = self.pod["metadata"]
         try:
             self._node.api.delete("pods", meta["name"], meta["namespace"], uid=meta["uid"], grace=0)
@@ -148,6 +155,7 @@ class PodWorker:
         except Exception:  # noqa: BLE001 - an error of one pod must not end the kubelet
             _LOG.exception("running pod %s/%s failed", *self.identity)
         finally:
+            self._is_running = False
             self._node.master_ports.release(self.pod)
             if timer is not None:
                 timer.cancel()
@@ -162,9 +170,12 @@ class PodWorker:
         self._inputs.remove_volumes()  # before the pod's end is visible
         self.status_writer.phase = "Succeeded" if succeeded and not self.status_writer.failure else "Failed"
         self.status_writer.push()
-        deleted = "deletionTimestamp" in self.pod["metadata"]
-        if self._stop.is_set() and (deleted or not self.status_writer.failure) and not self.status_writer.deleted:
-            self.delete_object()
+        with self._lock:  # a deletion is requested before this moment, or `delete` finds that the pod has ended
+            self._is_running = False
+            is_deleted = "deletionTimestamp" in self.pod["metadata"] or not self.status_writer.failure
+            must_delete = self._stop.is_set() and is_deleted
+        if must_delete and not self.status_writer.deleted:
+            self._delete_object()
 
     def _run_main(self) -> bool:
         codes: list[int] = []
