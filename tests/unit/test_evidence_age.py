@@ -76,7 +76,7 @@ def test_a_page_without_a_measurement_is_refused(page, text):
 def test_an_unknown_history_is_reported_and_not_refused(tmp_path, monkeypatch, record):
     """A shallow clone, or a folder without git, does not have the commits since a measurement."""
     monkeypatch.setattr(measurement, "ROOT", tmp_path)
-    [(message, is_error)] = check_age.check_page("reliability.md", f"Measured: {record}, 2 cores.")
+    [(message, is_error)] = check_age.check_page("airflow.md", f"Measured: {record}, 2 cores.")
     assert not is_error
     assert "its age is not known" in message
 
