@@ -295,6 +295,12 @@ def test_success_has_no_failure_even_after_restarts():
     outcome.raise_for_failure()
 
 
+def test_the_description_of_a_failure_has_the_last_progress():
+    evidence = Evidence(FinalPods([pod(1, state=terminated_state(3))]), progress=Progress(84, total=168, loss=0.2))
+    text = build_outcome(JOB, derive_verdict(JOB), evidence).explain()
+    assert "\n  last progress: step 84/168 (50 %), loss 0.2" in text
+
+
 def test_an_outcome_is_the_same_after_conversion_to_json():
     progress = Progress(step=84, total=168, epoch=2, epochs=4, loss=0.2)
     outcome = build_outcome(

@@ -189,6 +189,8 @@ class Outcome:
         lines = [f"{failed}: {printed}", f"  {reported}"] if printed else [f"{failed}: {reported}"]
         if self.hang and self.hang not in lines[0]:
             lines.append(f"  watchdog: {self.hang}")
+        if self.progress:
+            lines.append(f"  last progress: {self.progress}")
         lines += [f"  event: {event}" for event in self.events]
         lines += [f"  log: {line}" for line in self.log_tail]
         return escape_control_characters("\n".join([*lines, *warnings]))
