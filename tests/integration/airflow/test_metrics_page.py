@@ -79,7 +79,7 @@ def test_the_dashboard_shows_every_metric():
     shown = {re.sub("_bucket$", "", name) for _, expression in QUERIES for name in parse_query(expression)[0]}
     assert shown == PROMETHEUS_NAMES.keys()
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
-    assert len(ALERTS) == 4
+    assert len(ALERTS) == 5
 
 
 @pytest.mark.parametrize("expression", ["sum(airflow_trainjob_unknown)", "summ(airflow_trainjob_jobs)"])

@@ -159,7 +159,7 @@ class JobReference:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reference as JSON values."""
-        return {**asdict(self), "cluster": self.cluster and self.cluster.to_dict()}
+        return {**asdict(self), "cluster": self.cluster and self.cluster.to_dict(), "hung_on": list(self.hung_on)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> JobReference:
