@@ -19,7 +19,6 @@ from trainjob.manifest import (
     Dialect,
     adapt_manifest,
     add_env,
-    avoid_nodes,
     build_trainjob,
     detect_dialect,
     get_required_claim,
@@ -30,6 +29,7 @@ from trainjob.manifest import (
     to_trainjob,
     training_hash,
 )
+from trainjob.manifest.additions import avoid_nodes
 from trainjob.manifest.node_counts import find_range, find_shrinking
 from trainjob.spec import Step, TrainJob, TrainJobManifest
 from trainjob.status import Phase, derive_verdict

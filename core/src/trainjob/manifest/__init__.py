@@ -2,7 +2,7 @@
 
 from trainjob.manifest import labels
 from trainjob.manifest.adaptation import adapt_manifest
-from trainjob.manifest.additions import add_env, avoid_nodes
+from trainjob.manifest.additions import add_env
 from trainjob.manifest.build import build_trainjob
 from trainjob.manifest.compatibility import get_required_claim, list_unsupported_features, requires_newest_dialect
 from trainjob.manifest.dialect import Dialect, detect_dialect
@@ -14,7 +14,6 @@ __all__ = [
     "Dialect",
     "adapt_manifest",
     "add_env",
-    "avoid_nodes",
     "build_trainjob",
     "detect_dialect",
     "find_attempt",
