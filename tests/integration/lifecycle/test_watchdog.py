@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.gloo_faults import train
 from tests.support.polling import wait_until
 from trainjob import CustomTrainer, CustomTrainerContainer, RunKey, TrainJob, Watchdog, cancel, submit, wait
 from trainjob.errors import Diverged, Hung
@@ -119,36 +120,12 @@ def test_a_warning_of_a_watchdog_is_one_of_the_outcome(cluster, unique):
     assert outcome.warnings == ("node-0: the GPUs computed for 4 % of the last 5 min",)
 
 
-def hang_in_rank_1(how):
-    import threading
-    import time
-
-    import torch
-    import torch.distributed as dist
-
-    from trainjob.heartbeats import report_step
-
-    def wait_for_lock():
-        lock = threading.Lock()
-        lock.acquire()
-        lock.acquire()
-
-    dist.init_process_group("gloo")
-    for step in range(1, 100):
-        if dist.get_rank() == 1 and step == 6:
-            wait_for_lock() if how == "lock" else time.sleep(10_000)
-        dist.all_reduce(torch.ones(1))
-        report_step(step)
-
-
 @pytest.mark.slow
 @pytest.mark.torchtune
 @pytest.mark.usefixtures("torchrun_lock")
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_rank_under_torchrun(cluster, unique, nodes):
-    trainer = CustomTrainer(
-        func=hang_in_rank_1, func_args={"how": "lock"}, num_nodes=nodes, num_proc_per_node=2 // nodes
-    )
+    trainer = CustomTrainer(func=train, func_args={"fault": "lock"}, num_nodes=nodes, num_proc_per_node=2 // nodes)
     _, outcome, lines = run(cluster, unique, trainer, action="fail")
     assert outcome.category is Category.HUNG, outcome.explain()
     assert outcome.hang.startswith(f"rank 1 of 2 on node-{nodes - 1} (laptop) has made no step for ")

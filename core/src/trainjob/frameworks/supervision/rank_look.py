@@ -14,7 +14,7 @@ from trainjob.status.watchdog import BLOCKED, GONE, RUNNING, STOPPED, RankState
 __all__ = ["RankLook", "describe_rank", "look_at"]
 
 _MOVED_BYTES = 1 << 20  # read or written between two looks: a save, for example, and no hang
-_BUSY = 0.3  # CPU seconds per second of processes that compute; pollers of queues and stores use less
+_BUSY = 30.0  # percent of one CPU that processes use which compute; pollers of queues and stores use less
 _MAX_CHILDREN = 64
 _MAX_WORKERS = 4  # that a text names
 _IDLE_WORKER = "_worker_loop "  # place of a data loader's worker without work
@@ -79,7 +79,7 @@ class RankLook:
         common = self.stacks.keys() & earlier.stacks.keys()
         if any(self.stacks[pid].main != earlier.stacks[pid].main for pid in common):
             return True
-        computes = self.process.is_running or self._cpu_seconds - earlier._cpu_seconds > _BUSY * seconds
+        computes = self.process.is_running or self.measure_cpu_use(earlier, seconds) > _BUSY
         return computes and not self.main.collective
 
     @property
