@@ -14,8 +14,10 @@ from tests.support import shipped_manifests
 from trainjob.errors import AdmissionRefused, NotFound, PermissionDenied, QuotaExceeded, ServerUnavailable
 from trainjob.inspection.check import can_run_trainjobs, check_namespace
 from trainjob.inspection.check_result import Grade
-from trainjob.manifest import Dialect, detect_dialect, labels
-from trainjob.spec import Placement
+from trainjob.lifecycle import Resubmission, RunKey
+from trainjob.lifecycle.prepared_job import prepare_job
+from trainjob.manifest import Dialect, detect_dialect
+from trainjob.spec import Placement, TrainJob
 from trainjob.status.permissions import PERMISSIONS, build_roles, format_permissions
 from trainjob.status.platform_facts import PlatformFacts
 from trainjob.status.runtime_description import RuntimeDescription, RuntimeStep
@@ -411,16 +413,10 @@ DEFAULTS = object_named(
 
 
 def test_the_nodes_on_which_runs_hung_are_counted():
-    jobs = [
-        object_named(
-            f"tune-{number}",
-            metadata={
-                "labels": {labels.RUN_KEY: run},
-                "annotations": {labels.HUNG_ON: nodes},
-            },
-        )
-        for number, (run, nodes) in enumerate([("a", "gpu-3"), ("a", "gpu-7,gpu-3"), ("b", "gpu-7"), ("c", "")])
-    ]
+    jobs = []
+    for number, (run, nodes) in enumerate([("a", ["gpu-3"]), ("a", ["gpu-7", "gpu-3"]), ("b", ["gpu-7"]), ("c", [])]):
+        key, earlier = RunKey("test", "dag", "tune", run), Resubmission(hung_on=tuple(nodes))
+        jobs.append({"metadata": prepare_job(TrainJob(), key, "team", earlier=earlier).build_metadata(number + 1)})
     [row] = [row for row in check_namespace(replace(HEALTHY_PLATFORM, jobs=jobs), NOW) if row.name == "nodes"]
     assert (row.grade, row.text) == (Grade.WARNING, "trainings hung on gpu-7 (2 runs), gpu-3 (1 run)")
     assert "cordon it" in row.advice

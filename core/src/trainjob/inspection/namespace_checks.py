@@ -11,6 +11,7 @@ from typing import Any
 
 from trainjob.errors import ClusterError
 from trainjob.inspection.check_result import CheckResult, Grade, join_names
+from trainjob.lifecycle import find_digest
 from trainjob.manifest import labels
 from trainjob.status.nested_fields import get_list, get_mapping, get_str
 from trainjob.status.platform_facts import PlatformFacts
@@ -40,7 +41,7 @@ def check_nodes(platform: PlatformFacts) -> Iterator[CheckResult]:
     runs = defaultdict[str, set[str]](set)
     for job in () if isinstance(platform.jobs, ClusterError) else platform.jobs:
         for node in labels.list_hung_on(job):
-            runs[node].add(get_str(job, "metadata", "labels", labels.RUN_KEY))
+            runs[node].add(find_digest(job))
     if runs:
         counts = sorted(((len(found), node) for node, found in runs.items()), key=lambda each: (-each[0], each[1]))
         nodes = join_names([f"{node} ({count} run{'s' if count > 1 else ''})" for count, node in counts])
