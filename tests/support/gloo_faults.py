@@ -80,7 +80,7 @@ CATEGORIES = {
 def describe_fault(fault: str, ranks: int) -> str:
     """Return the pattern of the text about a fault of the last of the ranks on two nodes."""
     if fault == "kill":
-        return rf"rank {ranks - 1}, exit code -9: rank {ranks - 1} was ended by SIGKILL"
+        return rf"rank {ranks - 1}, exit code -9: rank {ranks - 1} was ended by SIGKILL after step 5, "
     if fault == "nan":
         return "the loss is not a finite number at step 9; the last finite one is 0.25 at step 4"
     others = f"{ranks - 1} rank{'s wait' if ranks > 2 else ' waits'} in all_reduce"

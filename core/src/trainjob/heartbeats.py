@@ -25,10 +25,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["FOLDER_VARIABLE", "RANK_VARIABLES", "Heartbeat", "begin", "finish", "report_life", "report_step"]
+__all__ = [
+    "BEGUN_NAME",
+    "FOLDER_VARIABLE",
+    "RANK_VARIABLES",
+    "Heartbeat",
+    "begin",
+    "finish",
+    "report_life",
+    "report_step",
+]
 
 FOLDER_VARIABLE = "TRAINJOB_HEARTBEATS"
 """Environment variable: the folder with a file for each rank of the pod; without it nothing is written."""
+BEGUN_NAME = "begun"
+"""Named pipe in this folder; a process writes to it when it has begun to report itself."""
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "JOB_COMPLETION_INDEX")
 """Variables with a process's rank, set by torchrun, mpirun and Kubernetes. JAX and XGBoost use the last one."""
 _SIZE_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PET_NNODES")
@@ -166,6 +177,10 @@ class _Writer:
             faulthandler.register(get_stacks_signal(), file=self._stacks, all_threads=True)
             self._thread = threading.get_ident()
         self.write(None)
+        with contextlib.suppress(OSError):  # nobody waits for it
+            begun = os.open(folder / BEGUN_NAME, os.O_WRONLY | os.O_NONBLOCK)
+            os.write(begun, b"\n")
+            os.close(begun)
 
     def write(self, step: int | None) -> None:
         if os.getpid() != self._pid:

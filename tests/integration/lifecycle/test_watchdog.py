@@ -12,6 +12,7 @@ from trainjob.inspection.description import describe
 from trainjob.lifecycle import JobReference, Listener, ProgressLog
 from trainjob.lifecycle.resubmission import plan_resubmission
 from trainjob.status import Category
+from trainjob.status.log_reasons import ProcessFailure
 
 PRINT_STEPS = """
 import time
@@ -111,6 +112,35 @@ def test_a_hang_that_only_all_nodes_together_see_is_a_warning(cluster, unique):
     reference = submit(cluster, TrainJob(trainer=trainer), RunKey("test", "warning", unique, "run-1"))
     wait(cluster, reference, listener=Listener(on_warning=warnings.append))
     assert warnings == ["the training hangs: no rank of 2 has made a step for 4 s: 2 ranks wait in all_reduce"]
+
+
+# The launcher of node-1 does not notice the end of its rank before node-0 has failed.
+LOSE_A_RANK = """
+import os, subprocess, sys, time
+from pathlib import Path
+node, file = int(os.environ["JOB_COMPLETION_INDEX"]), Path("FILE")
+if node:
+    rank = "import os; from trainjob.heartbeats import report_step; report_step(41); os.kill(os.getpid(), 9)"
+    lost = subprocess.Popen([sys.executable, "-c", rank], env={**os.environ, "RANK": "1"})
+    os.waitid(os.P_PID, lost.pid, os.WEXITED | os.WNOWAIT)
+    file.touch()
+    time.sleep(10_000)
+while not file.exists():
+    time.sleep(0.01)
+print("Root Cause (first observed failure):\\n[0]:\\n  time      : now\\n  host      : localhost")
+print("  rank      : 0 (local_rank: 0)\\n  exitcode  : 1 (pid: 7)")
+sys.exit(1)
+"""
+
+
+def test_a_killed_rank_is_named_although_its_launcher_has_not_reported_it(cluster, unique, tmp_path):
+    source = LOSE_A_RANK.replace("FILE", str(tmp_path / "killed"))
+    trainer = CustomTrainerContainer(image="python:3.12", command=["python", "-c", source], num_nodes=2)
+    _, outcome, _ = run(cluster, unique, trainer)
+    assert (outcome.rank, outcome.exit_code) == (0, 1)
+    assert outcome.failed_process == ProcessFailure(1, -9, 41)
+    assert outcome.category is Category.OUT_OF_MEMORY
+    assert "rank 1, exit code -9: rank 1 was ended by SIGKILL after step 41, as Linux" in outcome.explain()
 
 
 def test_a_warning_of_a_watchdog_is_one_of_the_outcome(cluster, unique):

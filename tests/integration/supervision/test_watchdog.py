@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tests.support.polling import wait_until
 from trainjob.frameworks.supervision.processes import list_descendants, read_process
 from trainjob.frameworks.supervision.watchdog import WatchdogSettings
 from trainjob.heartbeats import FOLDER_VARIABLE, get_stacks_signal
-from trainjob.status.watchdog import STEPS_PREFIX, WatchdogReport
+from trainjob.status.watchdog import STEPS_PREFIX, RankEnd, WatchdogReport
 
 HANGS = {
     "sleep": "it is in sleep_for_ever (supervision/stub_training.py:",
@@ -115,6 +116,49 @@ def test_a_hang_that_ends_by_an_error_is_still_reported():
     """All ranks end when one does; the error of a rank that only waited is no step."""
     watched = run_python("report_step(1)\nwait(5)\nfinish()  # as Python does at its end\nwait(2)", silence=2.0)
     assert [(rank.rank, rank.step) for rank in watched.reports[-1].ranks] == [(0, 1)]
+
+
+def find_ends(output):
+    return [end for line in output.splitlines() if (end := RankEnd.from_line(line))]
+
+
+@pytest.mark.parametrize(
+    ("end", "number", "step"),
+    [
+        ("report_step(7); os.kill(os.getpid(), 9)", 9, 7),
+        ("begin(); os.kill(os.getpid(), 11)", 11, None),
+        ("report_step(7); os._exit(3)", None, 7),
+    ],
+)
+def test_the_end_of_a_rank_is_written_before_its_launcher_has_noticed_it(end, number, step):
+    source = f"""
+    import subprocess, sys
+    rank = "import os; from trainjob.heartbeats import *; {end}"
+    process = subprocess.Popen([sys.executable, "-c", rank], env={{**os.environ, "RANK": "3"}})
+    input()
+    """
+    pod = start_watched(python(textwrap.dedent(source)), WatchdogSettings("report", silence=100.0))
+    ends = (end for line in pod.stdout if (end := RankEnd.from_line(line.rstrip("\n"))))
+    assert next(ends) == RankEnd(3, number, step)
+    assert find_ends(pod.communicate("\n")[0]) == []
+
+
+@pytest.mark.parametrize(("end", "code"), [("os.kill(os.getpid(), 9)", 137), ("1 / 0", 1), ("pass", 0)])
+def test_a_rank_that_ends_by_itself_is_not_written(end, code):
+    watched = run_python(f"report_step(7); {end}", silence=100.0)
+    assert watched.codes == [code]
+    assert [(each.rank, each.step) for each in find_ends(watched.outputs[0])] == ([(0, 7)] if code == 137 else [])
+
+
+def test_ranks_that_their_launcher_starts_again_are_watched_again():
+    source = """
+    import subprocess, sys
+    for number in (9, 15):
+        rank = f"import os; from trainjob.heartbeats import *; report_step({number}); os.kill(os.getpid(), {number})"
+        subprocess.run([sys.executable, "-c", rank])
+    """
+    ends = find_ends(run_python(textwrap.dedent(source), silence=100.0).outputs[0])
+    assert [(end.rank, end.step) for end in ends] == [(0, 9), (0, 15)]
 
 
 PRINT_LOSSES = """
@@ -270,4 +314,6 @@ def test_a_training_that_is_being_ended_raises_no_alarm():
     wait_until(lambda: read_process(training).is_stopped)
     time.sleep(5)  # longer than the limit
     os.kill(training, signal.SIGKILL)
-    assert without_steps(pod.communicate()[0]) == ""
+    (line,) = without_steps(pod.communicate()[0]).splitlines()
+    end = RankEnd.from_line(line)
+    assert (end.rank, end.step) == (0, 1)  # the supervisor itself may have noticed the end first

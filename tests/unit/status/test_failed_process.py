@@ -10,6 +10,7 @@ from tests.unit.status.test_status_outcome import JOB, pod, terminated_state
 from trainjob.errors import CommandFailed, OutOfMemory
 from trainjob.status import Category, Evidence, FinalPods, Outcome, build_outcome, derive_verdict
 from trainjob.status.log_reasons import ProcessFailure, find_failed_process, find_killed_process
+from trainjob.status.watchdog import RankEnd
 
 
 def report(rank, exit_code, *, prefix="", message="Signal 9 (SIGKILL) received by PID 4712", signal_name=""):
@@ -72,6 +73,40 @@ def test_the_outcome_names_the_process_that_is_the_cause():
     outcome = build_outcome(JOB, derive_verdict(JOB), evidence)
     assert outcome.failed_process == ProcessFailure(3, -9)
     assert outcome.category is Category.OUT_OF_MEMORY
+
+
+def test_a_line_of_the_watchdog_may_be_anywhere_in_the_report():
+    lines = report(3, -9)
+    for place in range(len(lines)):
+        with_another = [*lines[:place], "watchdog: rank 3 was ended by SIGKILL after step 5", *lines[place:]]
+        assert find_failed_process(with_another) == ProcessFailure(3, -9)
+
+
+@pytest.mark.parametrize(("end", "is_cause"), [(RankEnd(3, 9, 41), True), (RankEnd(3, 15, 41), False)])
+@pytest.mark.parametrize("own", [1, -9])
+def test_a_process_that_a_watchdog_has_seen_killed_is_the_cause_without_a_report_of_its_launcher(own, end, is_cause):
+    killed = find_killed_process(report(0, own), [report(0, own)], [RankEnd(2, None, 40), end])
+    assert killed == (ProcessFailure(3, -9) if is_cause and own == 1 else None)
+
+
+@pytest.mark.parametrize(
+    ("ends", "after"),
+    [
+        ([RankEnd(0, 15, 40), RankEnd(3, 9, 41)], " after step 41"),
+        ([RankEnd(3, 9, None)], ""),
+        ([RankEnd(0, 15, 40)], ""),
+    ],
+)
+def test_the_last_step_of_a_killed_process_is_that_which_its_watchdog_has_written(ends, after):
+    evidence = Evidence(
+        FinalPods([pod(0, state=terminated_state(1))]),
+        log_tail=report(0, 1)[-20:],
+        killed=ProcessFailure(3, -9),
+        rank_ends=ends,
+    )
+    outcome = build_outcome(JOB, derive_verdict(JOB), evidence)
+    assert outcome.printed_reason.startswith(f"rank 3 was ended by SIGKILL{after}, as Linux")
+    assert Outcome.from_dict(json.loads(json.dumps(outcome.to_dict()))) == outcome
 
 
 @pytest.mark.parametrize("cut", [slice(None, -5), slice(-4, None), slice(0, 0)])

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainjob.status.watchdog import RankState as Rank
 from trainjob.status.watchdog import (
+    RankEnd,
     RankSteps,
     StepReport,
     StepReports,
@@ -18,6 +18,7 @@ from trainjob.status.watchdog import (
     find_hanging_nodes,
     is_hang,
 )
+from trainjob.status.watchdog import RankState as Rank
 
 
 def report(*ranks, node=0, size=0, is_alarm=True):
@@ -26,6 +27,26 @@ def report(*ranks, node=0, size=0, is_alarm=True):
 
 def waiting(rank, step=41, collective="all_reduce"):
     return Rank(rank, step, 540.0, place="wait (x.py:1)", collective=collective)
+
+
+@pytest.mark.parametrize(
+    ("end", "text"),
+    [
+        (RankEnd(3, 9, 41), "rank 3 was ended by SIGKILL after step 41"),
+        (RankEnd(0, 63, None), "rank 0 was ended by signal 63 before its first step"),
+        (RankEnd(15, None, 0), "rank 15 has ended after step 0"),
+    ],
+)
+def test_the_end_of_a_rank_is_a_line_for_people_and_programs(end, text):
+    assert end.to_line() == f"watchdog: {text}"
+    assert RankEnd.from_line(end.to_line()) == end
+
+
+@given(st.integers(0, 10**7 - 1), st.none() | st.integers(1, 64), st.none() | st.integers(0, 10**18 - 1))
+def test_the_end_of_any_rank_is_read_from_its_line(rank, number, step):
+    end = RankEnd(rank, number, step)
+    assert RankEnd.from_line(end.to_line()) == end
+    assert RankEnd.from_line(f"x {end.to_line()}") is RankEnd.from_line(f"{end.to_line()} x") is None
 
 
 LOADER = Rank(3, 41, 540.0, place="DataLoader.__next__", workers=("open_rows (rows.py:7)",))

@@ -21,13 +21,15 @@ from trainjob.status import ContainerFailure, Evidence, FinalPods, Phase, Progre
 from trainjob.status.failure_policies import needs_jobset
 from trainjob.status.failure_rules import Category, find_category
 from trainjob.status.log_reasons import find_killed_process
-from trainjob.status.nested_fields import get_str, true_conditions
+from trainjob.status.nested_fields import get_str, parse_time, true_conditions
 from trainjob.status.pods import NODE, belongs_to_job, container_statuses, rank_of, reduce_to_evidence, step_of
 from trainjob.status.trainer_status import read_trainer_status
 from trainjob.status.verdict import had_pods
+from trainjob.status.watchdog import RankEnd
 
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 _NONE: Mapping[str, Any] = {}
+_SECONDS_BEFORE_FAILURE = 60.0  # in which its cause was; the clocks of nodes may differ
 _PROGRESS_LINES = 100  # in which the last progress of a training is, before its summary
 Pod = Mapping[str, Any]
 
@@ -89,8 +91,9 @@ def collect_evidence(
         logs.observe(ObjectEvent(pod))
     logs.finish(_LOG_SECONDS, only_ended=only_ended, failure=first if only_ended else None)
     tail = tail or _get_received_tail(logs, first, pods)
-    watchdogs, killed = tuple(logs.watchdogs.values()), find_killed_process(tail, logs.list_tails())
-    return Evidence(pods, events, jobset, tail, logs.progress, usage, watchdogs, logs.warnings, killed)
+    watchdogs, ends = tuple(logs.watchdogs.values()), _list_rank_ends(logs, first)
+    killed = find_killed_process(tail, logs.list_tails(), ends)
+    return Evidence(pods, events, jobset, tail, logs.progress, usage, watchdogs, logs.warnings, killed, ends)
 
 
 def _get_jobset(cluster: Cluster, job: Mapping[str, Any], verdict: Verdict) -> Mapping[str, Any] | None:
@@ -127,6 +130,18 @@ def _get_received_tail(logs: JobLogs, first: ContainerFailure | None, pods: Fina
             source = f"{failure.step}-{failure.rank}"
             return lines if failure is first else tuple(f"[{source}] {line}" for line in lines)
     return ()
+
+
+def _list_rank_ends(logs: JobLogs, failure: ContainerFailure | None) -> list[RankEnd]:
+    """Return the ends of ranks shortly before a failure.
+
+    Earlier ones were of another attempt in the same pods.
+    """
+    ended = parse_time(failure.ended) if failure else None
+    if ended is None:
+        return []
+    since = ended.timestamp() - _SECONDS_BEFORE_FAILURE
+    return [end for time, end in logs.rank_ends if time and time[0] >= since]
 
 
 def read_progress(cluster: Cluster, pods: Iterable[Pod]) -> Progress | None:

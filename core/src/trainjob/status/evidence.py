@@ -12,7 +12,7 @@ from trainjob.status.pods import ContainerFailure, find_failures
 from trainjob.status.progress import Progress
 from trainjob.status.usage import Usage
 from trainjob.status.verdict import Phase, Verdict
-from trainjob.status.watchdog import WatchdogReport
+from trainjob.status.watchdog import RankEnd, WatchdogReport
 
 Pod = Mapping[str, Any]
 
@@ -65,6 +65,7 @@ class Evidence:
         watchdogs: last report of each node's watchdog, as far as its log was read.
         warnings: warnings of these watchdogs.
         killed: process of another container whose end caused the first failure; None if there is none.
+        rank_ends: ends of ranks shortly before this failure, as these watchdogs have written them.
     """
 
     pods: FinalPods = FinalPods()
@@ -76,3 +77,4 @@ class Evidence:
     watchdogs: Sequence[WatchdogReport] = ()
     warnings: Sequence[str] = ()
     killed: ProcessFailure | None = None
+    rank_ends: Sequence[RankEnd] = ()

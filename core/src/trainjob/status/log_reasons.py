@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainjob.errors import DIVERGED, HUNG, INSTALLATION_FAILED, NO_CREDENTIALS, TOO_LITTLE_SPACE
 from trainjob.status.failure_rules import Category
 from trainjob.status.storage_messages import is_storage_full
+from trainjob.status.watchdog import RankEnd, name_signal
 
 # Parts of the last lines of this project's programs, with the category that each means. The training's own line is the
 # end of a traceback, which torchrun repeats after its own error.
@@ -35,9 +36,10 @@ _OWN_REASON = re.compile(rf"{_SOURCE}[a-z]{{1,20}}: failed: (.+)")
 _EXCEPTION = re.compile(rf"{_SOURCE}((?:\w{{1,100}}\.){{0,10}}(?:\w{{0,100}}(?:Error|Exception)|Diverged): .*\S.*)")
 _MAX_REASON = 500  # characters of a reason
 # torch 2.13, distributed/elastic/multiprocessing/errors/__init__.py: the last lines of a torchrun whose process failed.
+# A line of the watchdog may be among them.
 _ROOT_CAUSE = re.compile(
-    rf"Root Cause \(first observed failure\):(?:\n.*){{0,4}}\n{_SOURCE} +rank +: (\d{{1,7}}) \(local_rank: \d{{1,7}}\)"
-    rf"\n{_SOURCE} +exitcode +: (-?\d{{1,3}}) "
+    rf"Root Cause \(first observed failure\):(?:\n.*){{0,5}}\n{_SOURCE} +rank +: (\d{{1,7}}) \(local_rank: \d{{1,7}}\)"
+    rf"(?:\n.*)?\n{_SOURCE} +exitcode +: (-?\d{{1,3}}) "
 )
 _USUAL_CAUSES: Mapping[int, str] = {
     signal.SIGKILL: ", as Linux ends a process if memory is exhausted",
@@ -47,28 +49,31 @@ _USUAL_CAUSES: Mapping[int, str] = {
 
 @dataclass(frozen=True)
 class ProcessFailure:
-    """The first failed process of a training, as torchrun reports it.
+    """The first failed process of a training, as torchrun or a watchdog reports it.
 
     torchrun itself ends with exit code 1, whatever has happened.
 
     Attributes:
         rank: rank of the process among all processes of the training.
         exit_code: its exit code; -9 if signal 9 ended it.
+        step: last step that it has completed; None if no watchdog reports one.
     """
 
     rank: int
     exit_code: int
+    step: int | None = None
 
     @property
     def reason(self) -> str:
         """The signal that ended it, with its usual cause; empty if it ended by itself."""
         if self.exit_code >= 0:
             return ""
-        try:
-            name = signal.Signals(-self.exit_code).name
-        except ValueError:
-            name = f"signal {-self.exit_code}"
-        return f"rank {self.rank} was ended by {name}{_USUAL_CAUSES.get(-self.exit_code, '')}"
+        number, after = -self.exit_code, "" if self.step is None else f" after step {self.step}"
+        return f"rank {self.rank} was ended by {name_signal(number)}{after}{_USUAL_CAUSES.get(number, '')}"
+
+    def with_step(self, ends: Iterable[RankEnd]) -> ProcessFailure:
+        """Return the failure with the last step from the ends of ranks."""
+        return replace(self, step=next((end.step for end in ends if end.rank == self.rank), None))
 
 
 def find_failed_process(log_tail: Sequence[str]) -> ProcessFailure | None:
@@ -77,7 +82,9 @@ def find_failed_process(log_tail: Sequence[str]) -> ProcessFailure | None:
     return ProcessFailure(int(reports[-1][1]), int(reports[-1][2])) if reports else None
 
 
-def find_killed_process(log_tail: Sequence[str], others: Iterable[Sequence[str]]) -> ProcessFailure | None:
+def find_killed_process(
+    log_tail: Sequence[str], others: Iterable[Sequence[str]], ends: Iterable[RankEnd] = ()
+) -> ProcessFailure | None:
     """Return the killed process of another container that is the cause of a failure.
 
     The other processes lose their connections to it, and may be seen to fail first. SIGTERM is no cause: torchrun sends
@@ -86,11 +93,14 @@ def find_killed_process(log_tail: Sequence[str], others: Iterable[Sequence[str]]
     Args:
         log_tail: last lines of the container that failed first.
         others: last lines of each container.
+        ends: ends of ranks shortly before, as their watchdogs have written them; the launcher may not have had the time
+            to report one.
     """
     process = find_failed_process(log_tail)
     if process is None or process.exit_code < 0:
         return None
-    found = (other for lines in others if (other := find_failed_process(lines)))
+    found = [other for lines in others if (other := find_failed_process(lines))]
+    found += [ProcessFailure(end.rank, -end.signal) for end in ends if end.signal]
     return next((other for other in found if other.exit_code < 0 and other.exit_code != -signal.SIGTERM), None)
 
 

@@ -267,6 +267,7 @@ def build_outcome(
     verdict = with_policy_rule(verdict, evidence.events, evidence.jobset)
     first = evidence.pods.find_first_failure(verdict)
     process = evidence.killed or find_failed_process(evidence.log_tail) if first else None
+    process = process.with_step(evidence.rank_ends) if process else None
     watchdogs = evidence.watchdogs or [each for line in evidence.log_tail if (each := WatchdogReport.from_line(line))]
     hang, hung_on = "", list[str]()
     if is_hang(watchdogs) and verdict.phase is not Phase.COMPLETE:

@@ -7,6 +7,8 @@ the rank that hangs is found by comparing the reports of all pods.
 from __future__ import annotations
 
 import json
+import re
+import signal
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,10 +20,15 @@ STEPS_PREFIX = "trainjob steps: "
 """Start of a line with the last steps of a pod's ranks, which pods write at intervals for programs."""
 WARNING_PREFIX = "watchdog: warning: "
 """Start of a line with something that needs no action at once."""
+_END = re.compile(
+    r"watchdog: rank (\d{1,7}) (?:was ended by (?:SIG|signal )(\w{1,9})|has ended) "
+    r"(?:after step (\d{1,18})|before its first step)"
+)
 STOPPED, GONE, BLOCKED, RUNNING = "stopped", "gone", "blocked", "running"
 _ENDED_STATES = (STOPPED, GONE, BLOCKED)
 _UNREADABLE = (LookupError, TypeError, ValueError, OverflowError)  # of a line that the training may have written
 _NO_MACHINES: Mapping[int, str] = {}
+_SIGNALS = {each.name: each.value for each in signal.Signals}
 _MAX_NAMED = 4  # ranks that a text names one by one
 
 
@@ -182,6 +189,41 @@ class StepReport:
             return cls(int(values["node"]), int(values["moment"]), RankSteps.from_dict(values["steps"]))
         except _UNREADABLE:
             return None
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """End of a rank's process that was not its own decision.
+
+    Attributes:
+        rank: its rank.
+        signal: number of the signal that has ended it; None if it is not known.
+        step: last step that it has completed; None before the first one.
+    """
+
+    rank: int
+    signal: int | None
+    step: int | None
+
+    def to_line(self) -> str:
+        """Return the line of the log."""
+        end = "has ended" if self.signal is None else f"was ended by {name_signal(self.signal)}"
+        position = "before its first step" if self.step is None else f"after step {self.step}"
+        return f"watchdog: rank {self.rank} {end} {position}"
+
+    @classmethod
+    def from_line(cls, line: str) -> RankEnd | None:
+        """Return the end in a line of the log; None if it has none."""
+        if not (found := _END.fullmatch(line)):
+            return None
+        rank, name, step = found.groups()
+        number = int(name) if name and name.isdecimal() else _SIGNALS.get(f"SIG{name}")
+        return cls(int(rank), number, None if step is None else int(step))
+
+
+def name_signal(number: int) -> str:
+    """Return the name of a signal, or its number if it has no name."""
+    return next((name for name, each in _SIGNALS.items() if each == number), f"signal {number}")
 
 
 class StepReports:

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Process", "list_descendants", "read_process"]
+__all__ = ["Process", "list_descendants", "read_end_signal", "read_process"]
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
+_EXIT_CODE = 49  # place of this field after the program's name
 _RUNNING, _STOPPED, _TRACED, _BLOCKED, _ENDED = "R", "T", "t", "D", "ZXx"
 
 
@@ -72,8 +73,7 @@ def read_process(pid: int) -> Process | None:
     """Return the state of a process; None if it does not exist."""
     folder = _PROC / str(pid)
     try:
-        name, _, rest = (folder / "stat").read_text(errors="replace").partition(" (")[2].rpartition(") ")
-        fields = rest.split()
+        name, fields = _read_stat(pid)
         tracer = re.search(r"^TracerPid:\s*(\d+)", (folder / "status").read_text(errors="replace"), re.MULTILINE)
         has_debugger = fields[0] == _TRACED or bool(tracer and int(tracer[1]))
         cpu = (int(fields[11]) + int(fields[12])) / _TICKS
@@ -82,6 +82,17 @@ def read_process(pid: int) -> Process | None:
     waits_in = _read(folder / "wchan").strip("0")
     moved = sum(int(value) for value in re.findall(r"^[rw]char: (\d+)", _read(folder / "io"), re.MULTILINE))
     return Process(pid, int(fields[1]), name, fields[0], cpu, moved, waits_in, has_debugger)
+
+
+def read_end_signal(pid: int) -> int | None:
+    """Return the signal that has ended a process.
+
+    It is None if none has, or if the parent has already noticed the end.
+    """
+    try:
+        return int(_read_stat(pid)[1][_EXIT_CODE]) & 0x7F or None
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def list_descendants(pid: int) -> Iterator[Process]:
@@ -96,6 +107,16 @@ def list_descendants(pid: int) -> Iterator[Process]:
         mine = children.get(waiting.pop(), [])
         yield from mine
         waiting += [process.pid for process in mine]
+
+
+def _read_stat(pid: int) -> tuple[str, list[str]]:
+    """Return the name of a process's program and the fields that follow it.
+
+    Raises:
+        OSError: the process does not exist.
+    """
+    name, _, rest = (_PROC / str(pid) / "stat").read_text(errors="replace").partition(" (")[2].rpartition(") ")
+    return name, rest.split()
 
 
 def _read(path: Path) -> str:

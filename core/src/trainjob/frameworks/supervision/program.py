@@ -18,10 +18,11 @@ from trainjob.credentials import clean_environment
 from trainjob.errors import InvalidSpec
 from trainjob.frameworks.supervision.container_output import ContainerOutput
 from trainjob.frameworks.supervision.output_copier import OutputCopier
+from trainjob.frameworks.supervision.rank_ends import RankEnds
 from trainjob.frameworks.supervision.watchdog import Watchdog, WatchdogSettings
 from trainjob.frameworks.tracking.recorder_process import RecorderProcess
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
-from trainjob.heartbeats import FOLDER_VARIABLE
+from trainjob.heartbeats import BEGUN_NAME, FOLDER_VARIABLE
 from trainjob.version import check_version
 
 __all__ = ["main"]
@@ -87,14 +88,17 @@ def supervise(command: Sequence[str], run: TrackedRun | None, settings: Watchdog
         os.close(target)
     signals.forward_to(training)
     recorder = RecorderProcess(run, output.print_line) if run else None
-    watchdog = None
+    watchdog = ends = None
     if settings and folder:
+        ends = RankEnds(Path(folder), output.print_line)
         place, is_ending = (Path(folder), _get_node_rank()), lambda: signals.is_terminated
         watchdog = Watchdog(settings, *place, output.print_line, training.pid, is_ending)
     copier = OutputCopier(source, output, [reader.put for reader in (recorder, watchdog) if reader])
     code = signals.wait_for(training)
     verdict = watchdog.stop() if watchdog else ""
     copier.finish()
+    if ends:
+        ends.finish()
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
     exit_code = 1 if verdict else 128 - code if code < 0 else code
@@ -109,7 +113,9 @@ def supervise(command: Sequence[str], run: TrackedRun | None, settings: Watchdog
 def _create_folder(output: ContainerOutput) -> str:
     """Return a new folder for heartbeats; empty if there is no place for one."""
     try:
-        return tempfile.mkdtemp(prefix="trainjob-")
+        folder = tempfile.mkdtemp(prefix="trainjob-")
+        os.mkfifo(f"{folder}/{BEGUN_NAME}", 0o600)
+        return folder
     except OSError as error:
         output.print_line(f"watchdog: the training continues unwatched: {error}")
         return ""
