@@ -15,12 +15,13 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import urllib3
 
 from trainjob import CustomTrainerContainer, RunKey, TrainJob
-from trainjob.client import Cluster, Connection
+from trainjob.client import Cluster, Connection, LogLine, LogNotice
 from trainjob.errors import TrainJobError
 from trainjob.lifecycle import Listener, cancel, submit, wait
 from trainjob.status import Phase
@@ -58,7 +59,8 @@ class Soak:
         self.is_over = threading.Event()
         self.ended_counts: Counter[str] = Counter()
         self.errors: list[str] = []
-        self.lines = self.lost_lines = self.repeated_lines = 0
+        self.lines = self.lost_lines = self.repeated_lines = self.reported_lines = 0
+        self.notices: list[str] = []
         self._numbers, self._lock = itertools.count(), threading.Lock()
 
     def run_jobs(self) -> None:
@@ -78,8 +80,12 @@ class Soak:
         trainer = CustomTrainerContainer(image="busybox", command=["sh", "-c", command])
         reference = submit(self.cluster, TrainJob(trainer=trainer, runtime="torch-distributed"), key)
         received: Counter[str] = Counter()
+        notices: list[str] = []
 
-        def on_log(line: object) -> None:
+        def on_log(line: LogLine) -> None:
+            if isinstance(line, LogNotice):
+                notices.append(f"{kind}: {line}")
+                return
             received[str(line)] += 1
             if kind == "is cancelled" and len(received) == 1:
                 threading.Thread(target=cancel, args=(self.cluster, reference), daemon=True).start()
@@ -90,20 +96,25 @@ class Soak:
         if outcome.uid != reference.uid:
             self.errors.append(f"{kind}: the outcome is that of another job")
         if kind != "is cancelled":
-            self._count_lines(received)
+            self._count_lines(received, notices)
             self.cluster.delete_trainjob(reference.name, reference.namespace, reference.uid)
 
-    def _count_lines(self, received: Counter[str]) -> None:
-        """Add the lost and repeated lines of one job to the totals.
+    def _count_lines(self, received: Counter[str], notices: Sequence[str]) -> None:
+        """Add the missing and repeated lines of one job to the totals.
 
-        Only lines of the first container count as lost. If a container is restarted, its further output may be cut off
-        because the job ends.
+        Missing lines are lost unless a notice reports them. Only those of the first container count. If a container is
+        restarted, its further output may be cut off because the job ends.
         """
         found = [(line, match["container"]) for line in received if (match := _LINE.fullmatch(line))]
         first = {line for line, container in found if container == found[0][1]}
         with self._lock:
             self.lines += _LINES
-            self.lost_lines += _LINES - len(first)
+            if notices:
+                self.reported_lines += _LINES - len(first)
+                self.notices += notices
+            elif len(first) < _LINES:
+                self.lost_lines += _LINES - len(first)
+                self.notices.append(f"{_LINES - len(first)} of {_LINES} lines are lost without a notice")
             self.repeated_lines += sum(received[line] - 1 for line, _ in found)
 
     def inject_faults(self) -> None:
@@ -171,13 +182,14 @@ def run(minutes: float, warm_up_seconds: float = 60.0) -> dict[str, str | int | 
             "unexpected results": len(soak.errors),
             "threads that did not end": hanging,
             "log lines": soak.lines,
+            "missing lines that a notice reports": soak.reported_lines,
             "lost lines": soak.lost_lines,
             "repeated lines": soak.repeated_lines,
             "TrainJobs left": soak.count_trainjobs(),
             **{f"{name}, at the start": size for name, size in at_start.items()},
             **{f"{name}, at the end": size for name, size in sizes.items()},
         }
-        for text in soak.errors[:20]:
+        for text in [*soak.errors[:20], *soak.notices[:20]]:
             print(text, file=sys.stderr)
         soak.cluster.close()
         return row
