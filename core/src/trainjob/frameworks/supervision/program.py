@@ -74,6 +74,7 @@ def supervise(command: Sequence[str], run: TrackedRun | None, settings: Watchdog
     """
     signals, output = _SignalForwarder(), ContainerOutput()
     folder = _create_folder(output) if settings else ""
+    ends = RankEnds(Path(folder), output.print_line) if folder else None  # before the first rank begins
     source, target = os.pipe()
     try:
         # In a session of its own, the training gets each signal once: from the forwarder.
@@ -88,9 +89,8 @@ def supervise(command: Sequence[str], run: TrackedRun | None, settings: Watchdog
         os.close(target)
     signals.forward_to(training)
     recorder = RecorderProcess(run, output.print_line) if run else None
-    watchdog = ends = None
+    watchdog = None
     if settings and folder:
-        ends = RankEnds(Path(folder), output.print_line)
         place, is_ending = (Path(folder), _get_node_rank()), lambda: signals.is_terminated
         watchdog = Watchdog(settings, *place, output.print_line, training.pid, is_ending)
     copier = OutputCopier(source, output, [reader.put for reader in (recorder, watchdog) if reader])
