@@ -36,21 +36,22 @@ class WatchCountingProxy(ApiProxy):
     It does not count the watch of one TrainJob with which each worker waits until the triggerer has the task.
 
     Attributes:
-        watch_counts: number of watches.
         max_watches: largest number of concurrent watches.
     """
 
     def __init__(self, laptop):
         self._counting, self._open_watches = threading.Lock(), {}
-        self.watch_counts, self.max_watches = Counter(), Counter()
+        self.max_watches = Counter()
         super().__init__(laptop)
 
-    def _forward(self, start, end, withheld, wait_for):
-        super()._forward(
-            _ObservedSocket(start, self._record_request) if wait_for is None else start, end, withheld, wait_for
-        )
-        with self._counting:
-            self._open_watches.pop(id(start), None)
+    def filter_requests(self, connection, pieces):
+        try:
+            for piece in super().filter_requests(connection, pieces):
+                self._record_request(connection, piece)
+                yield piece
+        finally:
+            with self._counting:
+                self._open_watches.pop(connection, None)
 
     def _record_request(self, connection, data):
         line = data.partition(b"\r\n")[0].decode(errors="replace").split(" ")
@@ -59,12 +60,11 @@ class WatchCountingProxy(ApiProxy):
         path, _, query = line[1].partition("?")
         kind = path.rpartition("/")[2]
         with self._counting:
-            self._open_watches.pop(id(connection), None)
+            self._open_watches.pop(connection, None)
         if "watch=true" in query and quote(labels.RUN_KEY, safe="") not in query:
             self._wait_until_closed(kind)
             with self._counting:
-                self._open_watches[id(connection)] = kind
-                self.watch_counts[kind] += 1
+                self._open_watches[connection] = kind
                 self.max_watches[kind] = max(self.max_watches[kind], list(self._open_watches.values()).count(kind))
 
     def _wait_until_closed(self, kind):
@@ -72,27 +72,6 @@ class WatchCountingProxy(ApiProxy):
         deadline = time.monotonic() + 5.0
         while kind in list(self._open_watches.values()) and time.monotonic() < deadline:
             time.sleep(0.01)
-
-
-class _ObservedSocket:
-    """A socket that reports the data that it receives."""
-
-    def __init__(self, connection, on_data):
-        self._connection, self._on_data = connection, on_data
-
-    def recv(self, size):
-        data = self._connection.recv(size)
-        self._on_data(self._connection, data)
-        return data
-
-    def __getattr__(self, name):
-        return getattr(self._connection, name)
-
-    def __hash__(self):
-        return hash(self._connection)
-
-    def __eq__(self, other):
-        return other == self._connection
 
 
 @pytest.fixture(scope="module")
