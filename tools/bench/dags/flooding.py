@@ -1,4 +1,4 @@
-"""DAGs in which one task's job prints many lines at once, and other jobs print nothing.
+"""DAGs in which one task's job prints many lines at once, and other jobs print one at their end.
 
 Another task measures their triggerer.
 """
@@ -13,6 +13,8 @@ from trainjob_airflow import TrainJobOperator
 
 QUIET_TASKS = 20
 GATE = "until [ -e {{ dag_run.conf['folder'] }}/%s ]; do sleep 0.05; done"
+# An empty log is read three times, because an empty response may also be an error.
+QUIET = GATE + "; echo done"
 FLOOD = GATE % "flood" + "; seq -f '%0{{ dag_run.conf['width'] }}.0f' {{ dag_run.conf['lines'] }}"
 
 
@@ -52,7 +54,7 @@ def _job_arguments(script, **more):
 def flooding_jobs():
     LoopMonitorOperator(task_id="watch")
     _Job(task_id="flood", **_job_arguments(FLOOD))
-    _Job.partial(task_id="quiet", **_job_arguments(GATE % "{{ ti.map_index }}")).expand(
+    _Job.partial(task_id="quiet", **_job_arguments(QUIET % "{{ ti.map_index }}")).expand(
         runtime=["torch-distributed"] * QUIET_TASKS
     )
 
@@ -71,7 +73,7 @@ def _pod_arguments(script):
 def flooding_pods():
     LoopMonitorOperator(task_id="watch")
     _Pod(task_id="flood", name="flood", **_pod_arguments(FLOOD))
-    _Pod.partial(task_id="quiet", **_pod_arguments(GATE % "{{ ti.map_index }}")).expand(
+    _Pod.partial(task_id="quiet", **_pod_arguments(QUIET % "{{ ti.map_index }}")).expand(
         name=[f"quiet-{n}" for n in range(QUIET_TASKS)]
     )
 
