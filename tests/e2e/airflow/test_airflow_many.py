@@ -61,7 +61,7 @@ class WatchCountingProxy(ApiProxy):
         kind = path.rpartition("/")[2]
         with self._counting:
             self._open_watches.pop(connection, None)
-        if "watch=true" in query and quote(labels.RUN_KEY, safe="") not in query:
+        if "watch=true" in query and quote(f"{labels.RUN_KEY}=", safe="") not in query:
             self._wait_until_closed(kind)
             with self._counting:
                 self._open_watches[connection] = kind

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -160,6 +161,24 @@ def test_credentials_that_never_worked_fail_after_two_requests(proxy, credential
     with open_cluster(credentials) as client, pytest.raises(Unauthorized) as raised:
         client.list_trainjobs("default")
     assert (proxy.refusals, raised.value.worked_before, raised.value.retryable) == (2, False, True)
+
+
+def test_a_wait_on_a_trainjob_of_another_process_survives_a_refusal_of_its_first_requests(proxy, credentials, job):
+    """The process that submitted it was accepted, for example the worker of a deferred task."""
+    proxy.accepted_tokens = {"other"}
+    with open_cluster(credentials) as client, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(wait, client, replace(job, cluster=client.identity))
+        wait_until(lambda: proxy.refusals > 3)
+        proxy.accepted_tokens = {"old"}
+        cancel(client, job)
+        assert waiting.result().phase is Phase.DELETED
+
+
+def test_a_wait_on_a_trainjob_of_another_connection_fails_at_once(proxy, credentials, job):
+    proxy.accepted_tokens = {"other"}
+    with open_cluster(credentials) as client, pytest.raises(Unauthorized):
+        wait(client, job)
+    assert proxy.refusals <= 4  # lists of TrainJobs and pods
 
 
 def test_a_longer_refusal_raises_an_error_that_an_engine_retries(proxy, credentials, job):

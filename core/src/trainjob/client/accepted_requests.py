@@ -19,6 +19,7 @@ _OBJECT_PATH = re.compile(
 )
 RequestKind = tuple[str, str]
 """Verb and resource of a request, to which RBAC grants access."""
+_OF_ANOTHER_PROCESS = ("", "")
 
 
 def kind_of_request(method: str, path: str, *, watch: bool = False) -> RequestKind:
@@ -55,6 +56,10 @@ class AcceptedRequests:
         """Record a request that was accepted."""
         self._kinds.add(kind)
         self._last_refusal = float("-inf")
+
+    def expect(self) -> None:
+        """Count the credentials as accepted before, because another process has used them."""
+        self._kinds.add(_OF_ANOTHER_PROCESS)
 
     def record_error(self, error: ClusterError, kind: RequestKind) -> None:
         """Record the error of a request, and set its `worked_before`.

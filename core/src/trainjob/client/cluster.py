@@ -111,6 +111,14 @@ class Cluster:
         """
         return self._http.get_server_time()
 
+    def expect_acceptance(self) -> None:
+        """Count a refusal of the credentials as temporary.
+
+        Call it if another process has used this connection. Otherwise a 401 of the first request is an error at once,
+        and a token may be rotated just before it.
+        """
+        self._http.expect_acceptance()
+
     # -- TrainJobs ----------------------------------------------------------------------------------------------------
 
     def trainjob_spec_fields(self, *, fresh: bool = False) -> frozenset[str]:

@@ -105,6 +105,10 @@ class HttpClient:
         except ValueError:  # there is no header, or it is no date
             return time.time()
 
+    def expect_acceptance(self) -> None:
+        """Count a refusal as temporary; see [trainjob.client.Cluster.expect_acceptance][]."""
+        self._accepted.expect()
+
     def open(
         self,
         method: str,

@@ -47,6 +47,8 @@ class WaitSession:
         """Create a session that watches nothing yet; [open][] adds the event handlers."""
         self._cluster, self._reference, self._limits, self._listener = cluster, reference, limits, listener
         self._written_times = written_times
+        if reference.cluster == cluster.identity:
+            cluster.expect_acceptance()  # the process that has submitted the TrainJob used the same connection
         self._job_logs: JobLogs | None = None
         self.policy = WaitPolicy(_placeholder_job(reference), limits, listener.on_phase, now, job_was_read=False)
         self._event_handlers: list[EventHandler] = []
