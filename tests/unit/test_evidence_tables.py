@@ -37,13 +37,6 @@ def test_a_table_without_rows_keeps_its_rows_and_date(tmp_path):
     assert render_page(TEMPLATE, tmp_path / "empty", updated, "make tables") == updated
 
 
-def test_a_kept_table_of_an_unknown_commit_says_so(tmp_path):
-    old = 'Results of "logs", 2020-01-02, 2 cores, Python 3.11.7:\n\n| fault | lines |\n| --- | --- |\n| reset | 12 |\n'
-    page = render_page(TEMPLATE, tmp_path, old, "make tables")
-    assert 'Results of "logs", commit not recorded, 2020-01-02, 2 cores, Python 3.11.7:' in page
-    assert render_page(TEMPLATE, tmp_path, page, "make tables") == page
-
-
 def test_the_largest_value_of_a_maximum_is_shown(tmp_path):
     write_rows(tmp_path, "hangs", *({"fault": "stop", "runs": 1, "slowest": value} for value in (1.2, 1.5, 1.1)))
     assert "| stop | 3 | 1.5 |" in render_page("{{hangs: fault, runs, slowest}}", tmp_path, "", "make tables")

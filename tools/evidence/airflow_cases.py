@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support.evidence import read_rows
 from tests.support.markdown import table as markdown_table
-from tools.evidence.measurement import UNRECORDED, describe_measurement
+from tools.evidence.measurement import describe_measurement
 
 _HERE = Path(__file__).resolve().parent
 _PAGE = _HERE.parents[1] / "docs" / "evidence" / "airflow.md"
@@ -36,10 +36,6 @@ def render_page(template: str, rows: Iterable[Mapping[str, object]], page: str) 
         measured.setdefault(heading, {})[str(row["case"])] = str(row["result"])
     versions = {_get_version(heading) for heading in measured}
     kept = {heading: column for heading, column in _read_columns(page).items() if _get_version(heading) not in versions}
-    kept = {
-        re.sub(r"^(Airflow [\d.]+), (?=\d{4}-)", rf"\1, {UNRECORDED}, ", heading): column
-        for heading, column in kept.items()
-    }
     columns = dict(sorted({**kept, **measured}.items(), reverse=True))
     cases = list(dict.fromkeys(case for column in columns.values() for case in column))
     lines = [[case, *(column.get(case, _NOT_MEASURED) for column in columns.values())] for case in cases]

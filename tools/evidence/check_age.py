@@ -2,9 +2,8 @@
 
 Usage: check_age.py
 
-A measurement that this clone's history does not reach is only reported, and so is one without a commit on the pages of
-`MEASURED_BEFORE_COMMITS_WERE_RECORDED`. Generators write commit, date, machine and command with
-`tools.evidence.measurement`.
+A measurement that this clone's history does not reach is only reported. Generators write commit, date, machine and
+command with `tools.evidence.measurement`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Iterator
 from tools.evidence.measurement import (
     LIMIT,
     MEASURED,
-    MEASURED_BEFORE_COMMITS_WERE_RECORDED,
     NEVER_RUN,
     PAGES,
     WITHOUT_MEASUREMENT,
@@ -32,10 +30,10 @@ def check_page(name: str, text: str) -> Iterator[tuple[str, bool]]:
     if not ages and NEVER_RUN not in text:
         yield f"{name}: no commit and date of its measurement; generate it again", True
     for age in ages:
-        if not age.is_exact and name not in MEASURED_BEFORE_COMMITS_WERE_RECORDED:
+        if not age.has_commit:
             yield f"{name}: {age.record}: generate the page again in a clone with its history", True
             continue
-        is_old = age.is_exact and age.commits is not None and age.commits > LIMIT
+        is_old = age.commits is not None and age.commits > LIMIT
         yield f"{name}: {age}" + (f", {LIMIT} are allowed; measure again" if is_old else ""), is_old
 
 

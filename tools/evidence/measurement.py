@@ -38,14 +38,11 @@ MEASURED = {
 WITHOUT_MEASUREMENT = {"migration.md": "tests/unit/migrate compares it with the code of the same commit"}
 """Pages that need no measurement, and why."""
 
-MEASURED_BEFORE_COMMITS_WERE_RECORDED = ("airflow.md",)
-"""Pages with measurements without a commit, whose age is only reported; one that is measured again leaves this list."""
-
 NEVER_RUN = "were never run"
 """Text of a page without results."""
 
 _RECORD = re.compile(
-    r"(?:commit `(?P<commit>[0-9a-f]{7,40})`|commit not recorded), (?P<date>\d{4}-\d\d-\d\d|date not recorded)"
+    r"(?:commit `(?P<commit>[0-9a-f]{7,40})`|commit not recorded), (?:\d{4}-\d\d-\d\d|date not recorded)"
 )
 
 
@@ -55,19 +52,21 @@ class Age:
 
     Attributes:
         record: the text of the page with commit and date.
-        commits: number of commits; None if this clone does not have the history.
-        is_exact: whether the commit was recorded; otherwise the commits since the date are counted.
+        commits: number of commits; None if this clone does not have the history, or if no commit was recorded.
     """
 
     record: str
     commits: int | None
-    is_exact: bool
+
+    @property
+    def has_commit(self) -> bool:
+        """Whether the commit of the measurement was recorded."""
+        return not self.record.startswith(UNRECORDED)
 
     def __str__(self) -> str:
         if self.commits is None:
             return f"{self.record}: its age is not known from the history in this clone"
-        about = "" if self.is_exact else "about "
-        return f"{self.record}: {about}{self.commits:,} commits have changed the measured code since"
+        return f"{self.record}: {self.commits:,} commits have changed the measured code since"
 
 
 def describe_measurement(command: str) -> str:
@@ -99,7 +98,8 @@ def read_ages(page: str, text: str) -> Iterator[Age]:
     counted: dict[str, Age] = {}
     for record in _RECORD.finditer(text):
         if record[0] not in counted:
-            counted[record[0]] = Age(record[0], _count_commits(record, MEASURED[page]), bool(record["commit"]))
+            count = _count_commits(record["commit"], MEASURED[page]) if record["commit"] else None
+            counted[record[0]] = Age(record[0], count)
         yield counted[record[0]]
 
 
@@ -110,15 +110,9 @@ def age_note(page: str, text: str) -> str:
     return "\n".join(['!!! note "Age of the measurements"', "", *lines, ""]) if lines else ""
 
 
-def _count_commits(record: re.Match[str], paths: tuple[str, ...]) -> int | None:
+def _count_commits(commit: str, paths: tuple[str, ...]) -> int | None:
     """Return how many commits have changed the paths since; None if git does not know."""
-    if record["commit"]:
-        since = [f"{record['commit']}..HEAD"]
-    elif record["date"].startswith("date") or _git("rev-parse", "--is-shallow-repository") != "false":
-        return None
-    else:
-        since = ["HEAD", f"--since={record['date']}T23:59:59"]
-    count = _git("rev-list", "--count", *since, "--", *paths)
+    count = _git("rev-list", "--count", f"{commit}..HEAD", "--", *paths)
     return int(count) if count else None
 
 

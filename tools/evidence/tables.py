@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.evidence import read_rows
 from tests.support.markdown import table as markdown_table
-from tools.evidence.measurement import UNRECORDED, describe_measurement
+from tools.evidence.measurement import describe_measurement
 
 _HERE = Path(__file__).resolve().parent
 _PAGES = _HERE.parents[1] / "docs" / "evidence"
@@ -55,7 +55,7 @@ def render_page(template: str, folder: Path, page: str, command: str) -> str:
         found = _combine_rows(read_rows(folder, table), _IDENTITY_COLUMNS.get(table, ()))
         if not found:
             present = re.search(rf"^Results of \"{table}\", .*\n\n(\|.*\n?)+", page, re.MULTILINE)
-            return _with_commit(present[0]).rstrip("\n") if present else "Not measured."
+            return present[0].rstrip("\n") if present else "Not measured."
         measured = f'Results of "{table}", {describe_measurement(command)}:\n\n'
         if columns:
             pairs = [column.partition("=") for column in columns.split(", ")]
@@ -64,11 +64,6 @@ def render_page(template: str, folder: Path, page: str, command: str) -> str:
         return measured + markdown_table(["", ""], [(name, _format_value(value)) for name, value in found[-1].items()])
 
     return _PLACEHOLDER.sub(fill, template)
-
-
-def _with_commit(kept: str) -> str:
-    """Return a kept table whose sentence says that its commit is not known, if it names none."""
-    return re.sub(r'^(Results of "[a-z ]+"), (?=\d{4}-)', rf"\1, {UNRECORDED}, ", kept)
 
 
 def _combine_rows(measured: Iterable[Row], identity: Collection[str]) -> list[Row]:
