@@ -150,6 +150,13 @@ def test_a_rank_that_ends_by_itself_is_not_written(end, code):
     assert [(each.rank, each.step) for each in find_ends(watched.outputs[0])] == ([(0, 7)] if code == 137 else [])
 
 
+@pytest.mark.parametrize("fault", ["stop", "sleep"])
+def test_the_ends_of_ranks_that_the_watchdog_itself_ends_are_not_written(fault):
+    watched = run_watched(fault)
+    assert watched.codes == [1]
+    assert find_ends(watched.outputs[0]) == []
+
+
 def test_ranks_that_their_launcher_starts_again_are_watched_again():
     source = """
     import subprocess, sys

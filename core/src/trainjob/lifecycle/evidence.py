@@ -29,7 +29,7 @@ from trainjob.status.watchdog import RankEnd
 
 _LOG_SECONDS = 10.0  # how long to continue to read the logs after the end of the TrainJob
 _NONE: Mapping[str, Any] = {}
-_SECONDS_BEFORE_FAILURE = 60.0  # in which its cause was; the clocks of nodes may differ
+_CAUSE_OF_FAILURE = (-60.0, 5.0)  # seconds from a failure to its cause; the clocks of nodes differ
 _PROGRESS_LINES = 100  # in which the last progress of a training is, before its summary
 Pod = Mapping[str, Any]
 
@@ -91,8 +91,8 @@ def collect_evidence(
         logs.observe(ObjectEvent(pod))
     logs.finish(_LOG_SECONDS, only_ended=only_ended, failure=first if only_ended else None)
     tail = tail or _get_received_tail(logs, first, pods)
-    watchdogs, ends = tuple(logs.watchdogs.values()), _list_rank_ends(logs, first)
-    killed = find_killed_process(tail, logs.list_tails(), ends)
+    watchdogs, ends = tuple(logs.watchdogs.values()), [end for _, end in logs.rank_ends]
+    killed = find_killed_process(tail, logs.list_tails(), _list_ends_before(first, logs))
     return Evidence(pods, events, jobset, tail, logs.progress, usage, watchdogs, logs.warnings, killed, ends)
 
 
@@ -132,16 +132,21 @@ def _get_received_tail(logs: JobLogs, first: ContainerFailure | None, pods: Fina
     return ()
 
 
-def _list_rank_ends(logs: JobLogs, failure: ContainerFailure | None) -> list[RankEnd]:
-    """Return the ends of ranks shortly before a failure.
+def _list_ends_before(failure: ContainerFailure | None, logs: JobLogs) -> list[RankEnd]:
+    """Return the ends of ranks of other pods shortly before a failure.
 
-    Earlier ones were of another attempt in the same pods.
+    Earlier ones were of another attempt in the same pods, and later ones follow from the failure. A launcher also ends
+    the ranks of its own pod after a failure, and it reports the first one itself.
     """
     ended = parse_time(failure.ended) if failure else None
-    if ended is None:
+    if failure is None or ended is None:
         return []
-    since = ended.timestamp() - _SECONDS_BEFORE_FAILURE
-    return [end for time, end in logs.rank_ends if time and time[0] >= since]
+    first, last = (ended.timestamp() + seconds for seconds in _CAUSE_OF_FAILURE)
+    return [
+        end
+        for line, end in logs.rank_ends
+        if line.log and line.log.pod != failure.pod and line.time and first <= line.time[0] <= last
+    ]
 
 
 def read_progress(cluster: Cluster, pods: Iterable[Pod]) -> Progress | None:

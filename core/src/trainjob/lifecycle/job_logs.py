@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trainjob.client import Cluster, LogFollower, LogLine, LogNotice, WrittenTimes
-from trainjob.client.log_lines import LogTime
 from trainjob.frameworks.log_parser import JobLogParser
 from trainjob.status import Progress, Verdict
 from trainjob.status.watchdog import WARNING_PREFIX, RankEnd, WatchdogReport, describe_hang, is_hang
@@ -46,7 +45,7 @@ class JobLogs(LogFollower):
     Attributes:
         progress: last progress in the logs; None if there is none.
         watchdogs: last report of each node's watchdog in the logs.
-        rank_ends: ends of ranks that these watchdogs have written, the first ones first.
+        rank_ends: ends of ranks that these watchdogs have written, each with its line, the first ones first.
         warnings: the first warnings of these watchdogs.
     """
 
@@ -56,7 +55,7 @@ class JobLogs(LogFollower):
         """Create a follower that reads no log yet, and passes lines and progress to the listener."""
         self.progress: Progress | None = None
         self.watchdogs: dict[int, WatchdogReport] = {}
-        self.rank_ends: list[tuple[LogTime | None, RankEnd]] = []
+        self.rank_ends: list[tuple[LogLine, RankEnd]] = []
         self.warnings: list[str] = []
         self._has_warned = False
         self._reported: Progress | None = None
@@ -71,7 +70,7 @@ class JobLogs(LogFollower):
         if report := WatchdogReport.from_line(line.text):
             self.watchdogs[report.node] = report
         elif end := RankEnd.from_line(line.text):
-            self.rank_ends = [*self.rank_ends[1 - _MAX_ENDS :], (line.time, end)]
+            self.rank_ends = [*self.rank_ends[1 - _MAX_ENDS :], (line, end)]
         if line.text.startswith(WARNING_PREFIX) and len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append(line.text.removeprefix(WARNING_PREFIX))
         self._listener.on_log(line)

@@ -65,7 +65,7 @@ class Evidence:
         watchdogs: last report of each node's watchdog, as far as its log was read.
         warnings: warnings of these watchdogs.
         killed: process of another container whose end caused the first failure; None if there is none.
-        rank_ends: ends of ranks shortly before this failure, as these watchdogs have written them.
+        rank_ends: ends of ranks that these watchdogs have written.
     """
 
     pods: FinalPods = FinalPods()

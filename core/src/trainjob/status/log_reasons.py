@@ -71,9 +71,9 @@ class ProcessFailure:
         number, after = -self.exit_code, "" if self.step is None else f" after step {self.step}"
         return f"rank {self.rank} was ended by {name_signal(number)}{after}{_USUAL_CAUSES.get(number, '')}"
 
-    def with_step(self, ends: Iterable[RankEnd]) -> ProcessFailure:
-        """Return the failure with the last step from the ends of ranks."""
-        return replace(self, step=next((end.step for end in ends if end.rank == self.rank), None))
+    def with_step(self, ends: Sequence[RankEnd]) -> ProcessFailure:
+        """Return the failure with the last step from the ends of ranks, the last of which counts."""
+        return replace(self, step=next((end.step for end in reversed(ends) if end.rank == self.rank), None))
 
 
 def find_failed_process(log_tail: Sequence[str]) -> ProcessFailure | None:
@@ -93,8 +93,8 @@ def find_killed_process(
     Args:
         log_tail: last lines of the container that failed first.
         others: last lines of each container.
-        ends: ends of ranks shortly before, as their watchdogs have written them; the launcher may not have had the time
-            to report one.
+        ends: ends of ranks of other pods shortly before, as their watchdogs have written them; the launcher may not
+            have had the time to report one.
     """
     process = find_failed_process(log_tail)
     if process is None or process.exit_code < 0:

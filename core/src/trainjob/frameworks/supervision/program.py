@@ -90,9 +90,9 @@ def supervise(command: Sequence[str], run: TrackedRun | None, settings: Watchdog
     signals.forward_to(training)
     recorder = RecorderProcess(run, output.print_line) if run else None
     watchdog = None
-    if settings and folder:
+    if settings and ends:
         place, is_ending = (Path(folder), _get_node_rank()), lambda: signals.is_terminated
-        watchdog = Watchdog(settings, *place, output.print_line, training.pid, is_ending)
+        watchdog = Watchdog(settings, *place, output.print_line, training.pid, is_ending, ends.expect)
     copier = OutputCopier(source, output, [reader.put for reader in (recorder, watchdog) if reader])
     code = signals.wait_for(training)
     verdict = watchdog.stop() if watchdog else ""

@@ -33,9 +33,13 @@ class RankEnds:
         self._folder, self._print = folder, print_line
         self._begun = os.open(folder / BEGUN_NAME, os.O_RDWR | os.O_NONBLOCK)
         self._stopped, self._stop = os.pipe()
-        self._known = set[int]()  # process IDs
+        self._known, self._is_expected = set[int](), False  # process IDs
         self._thread = threading.Thread(target=self._watch, name="rank ends", daemon=True)
         self._thread.start()
+
+    def expect(self) -> None:
+        """Write no more ends, because this program itself ends the training now."""
+        self._is_expected = True
 
     def finish(self) -> None:
         """End the thread after the end of the training, whose last ends are written before."""
@@ -86,5 +90,5 @@ class RankEnds:
         """
         number = read_end_signal(begun.pid)
         for rank in read_heartbeats(self._folder):
-            if rank.pid == begun.pid and rank.rank is not None:
+            if rank.pid == begun.pid and rank.rank is not None and not self._is_expected:
                 self._print(RankEnd(rank.rank, number, rank.step).to_line())

@@ -92,6 +92,7 @@ class Watchdog:
         print_line: Callable[[str], None],
         training: int,
         is_ending: Callable[[], bool],
+        before_end: Callable[[], None],
     ) -> None:
         """Start to watch a training.
 
@@ -102,10 +103,12 @@ class Watchdog:
             print_line: writes a line to the log.
             training: process ID of the training's first process.
             is_ending: returns whether the training was requested to end, after which its processes may be gone.
+            before_end: called before the watchdog ends the training.
         """
         self._verdict = ""
         self._settings, self._folder, self._node = settings, folder, node
         self._print, self._training, self._is_ending = print_line, training, is_ending
+        self._before_end = before_end
         self._output = OutputReader(settings.loss_factor)
         self._stopped = threading.Event()
         self._pace, self._warned_of = Pace(), set[str]()
@@ -300,6 +303,7 @@ class Watchdog:
         """End the training unless it makes steps again; until then, the other pods report, too."""
         if self._wait(min(_LONGEST_SETTLING, limit / 2)) and self._are_silent(silent):
             self._verdict = f"{HUNG}: {describe_hang([self._reported] if self._reported else [])}"
+            self._before_end()
             end_processes(self._training)
 
     def _end_diverged(self, divergence: str) -> None:
@@ -308,4 +312,5 @@ class Watchdog:
             self._warn("loss", divergence)
         else:
             self._verdict = f"{DIVERGED}: {divergence}"
+            self._before_end()
             end_processes(self._training, grace=0)
