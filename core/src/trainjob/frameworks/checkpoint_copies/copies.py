@@ -25,6 +25,7 @@ __all__ = ["CheckpointCopies", "Upload"]
 _MARK = "trainjob_complete"
 _CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,12})/(.+)")
 _BLOCK = 8 << 20  # bytes
+_PIECE = 64 << 10  # what trainjob.programs.fetch.folder.PIECE_BYTES explains
 _PART, _MAX_PARTS = 16 << 20, 9_000  # S3 and Google Cloud Storage allow 10 000 parts in one object
 
 
@@ -173,9 +174,10 @@ class CheckpointCopies:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
             while (offset := file.tell()) < size:
-                block = bytes(self._store.read(path, offset=offset, size=min(_BLOCK, size - offset)))
+                block = memoryview(bytes(self._store.read(path, offset=offset, size=min(_BLOCK, size - offset))))
                 digest.update(block)
-                file.write(block)
+                for begin in range(0, len(block), _PIECE):
+                    file.write(block[begin : begin + _PIECE])
         return digest.hexdigest()
 
 

@@ -46,6 +46,7 @@ __all__ = ["FolderTarget"]
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755  # weights saved 0600 could not be read by pods with another user id
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _FICLONE = 0x40049409  # ioctl_ficlone(2); fcntl.FICLONE exists since Python 3.12
+_EARLY_BYTES = 8 << 20  # large enough for whole extents
 _FULL_ADVICE = "enlarge the PersistentVolumeClaim, or remove files from it; the export then continues"
 
 
@@ -226,7 +227,7 @@ class _Copies:
                 return known
             # Do not use a hard link: a later run would write into the exported file.
             with self._create(file.path) as target:
-                content, write = (target, None) if _clone(source, target) else (source, target.write)
+                content, write = (target, None) if _clone(source, target) else (source, _write_early(target))
 
                 def take(block: memoryview) -> None:
                     if write:
@@ -285,6 +286,22 @@ class _Copies:
     def _finish(self, target: BinaryIO) -> None:
         os.fchmod(target.fileno(), _FILE_MODE)
         sync_file(target)
+
+
+def _write_early(target: BinaryIO) -> Callable[[memoryview], None]:
+    """Return a function that appends to a file, and lets the disk begin before the end."""
+    begin = end = 0
+
+    def write(block: memoryview) -> None:
+        nonlocal begin, end
+        target.write(block)
+        end += len(block)
+        if end - begin >= _EARLY_BYTES:
+            # Linux starts to write these pages, and keeps those that are not on disk yet (mm/fadvise.c).
+            os.posix_fadvise(target.fileno(), begin, end - begin, os.POSIX_FADV_DONTNEED)
+            begin = end
+
+    return write
 
 
 def _clone(source: BinaryIO, target: BinaryIO) -> bool:

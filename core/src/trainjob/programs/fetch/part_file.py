@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from trainjob.programs.fetch.folder import Folder
+from trainjob.programs.fetch.folder import PIECE_BYTES, Folder
 from trainjob.programs.fetch.listing import StoreFile
 from trainjob.programs.fetch.record import RECORD_FOLDER
 
@@ -112,7 +112,7 @@ class PartFile:
         done = 0
         while done < len(content):
             with self._write_lock:
-                done += os.pwrite(self._data, content[done:], offset + done)
+                done += os.pwrite(self._data, content[done : done + PIECE_BYTES], offset + done)
 
     def complete(self, number: int) -> None:
         """Let the next [sync][] set a block in the map, because all its bytes are written."""
