@@ -25,7 +25,7 @@ __all__ = ["CheckpointCopies", "Upload"]
 _MARK = "trainjob_complete"
 _CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,12})/(.+)")
 _BLOCK = 8 << 20  # bytes
-_PIECE = 64 << 10  # what trainjob.programs.fetch.folder.PIECE_BYTES explains
+_PIECE = 512 << 10  # what trainjob.programs.fetch.folder.PIECE_BYTES explains
 _PART, _MAX_PARTS = 16 << 20, 9_000  # S3 and Google Cloud Storage allow 10 000 parts in one object
 
 
