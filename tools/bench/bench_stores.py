@@ -125,6 +125,7 @@ def _run(root, name, client, address):
             raise RuntimeError(f"{client} has left out files")
     finally:
         shutil.rmtree(target)
+        shutil.rmtree(root / "s3/models" / target.name, ignore_errors=True)
     return found
 
 
