@@ -18,7 +18,7 @@ from trainjob.lifecycle import submit, wait
 from trainjob_local import LocalCluster
 from trainjob_local.demo.hub import HubServer
 
-_EPOCHS = size(90, 1)
+_EPOCHS = size(270, 1)
 _MAX_RATIO, _LEAST_SECONDS = 1.3, 120.0
 _ARGUMENTS = {
     "num_train_epochs": _EPOCHS,
