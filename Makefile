@@ -15,7 +15,7 @@ LAPTOP := core initializer torchtune
 BACKENDS := laptop controlplane-2.3 controlplane-2.2 controlplane-2.1 controlplane-2.0
 MEMBERS := core/pyproject.toml laptop/pyproject.toml migrate/pyproject.toml demo/pyproject.toml providers/airflow/pyproject.toml components/kfp/pyproject.toml
 
-.PHONY: help demo demo-kfp pipelines docs check test test-core test-airflow test-kfp coverage airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability watchdog migration bench reference site-versions sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks clean kfp-terminations e2e-kfp gpu gpu-wheels
+.PHONY: help demo demo-kfp pipelines docs check test test-core test-airflow test-kfp coverage airflow-versions e2e-airflow models smoke flaky controlplane conformance e2e slow system reliability watchdog migration bench reference site-versions sessions screenshots chromium lint types types-core types-airflow types-kfp dist bump workflows versions lock trl llamafactory sentence-transformers tracking-locks lm-eval clean kfp-terminations e2e-kfp gpu gpu-wheels
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -100,10 +100,11 @@ e2e-airflow: $(call ENVIRONMENTS,$(LAPTOP) airflow airflow-3.1) ## run Airflow o
 	done
 	PYTHONPATH=. $(call IN,core)/python tools/evidence/airflow_cases.py $(AIRFLOW_EVIDENCE)
 
-slow: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory sentence_transformers airflow kfp launcher) ## run the slow tests: every TorchTune recipe, every method of LLaMA-Factory, the example of a framework, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
+slow: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory sentence_transformers lm_eval airflow kfp launcher) ## run the slow tests: every TorchTune recipe, every method of LLaMA-Factory, the example of a framework, evaluations, terminated and lost launchers, the command, damaged input, every crash point, 2,000 waits under log faults
 	$(call IN,core)/pytest tests/integration/torchtune
 	$(call IN,core)/pytest tests/integration/trl tests/integration/llamafactory tests/integration/unsloth
 	$(call IN,core)/pytest tests/integration/sentence_transformers
+	$(call IN,core)/pytest tests/integration/evaluation
 	$(call IN,core)/pytest -n 3 tests/unit tests/chaos/fuzz
 	$(call IN,core)/pytest --hypothesis-profile long tests/integration/client/watch/test_watch_model.py
 	$(call IN,core)/pytest -n 3 tests/integration/cli tests/e2e/demo/test_sessions.py
@@ -221,7 +222,7 @@ KFP_HELPERS := $(filter tools/bench/bench_creation.py tests/integration/kfp/% te
 # kinds of errors that annotations would fix are off. A folder is added when it has no errors. mypy finds k3s.py, beside the folder
 # k3s, only if it is named.
 CHECKED_TESTS := $(shell find tests/conformance tests/controlplane tests/unit $(addprefix tests/chaos/,crash_points/core fuzz hangs kfp_terminations logs takeover threads) $(addprefix tests/e2e/,controlplane local watchdog) \
-                   $(addprefix tests/integration/,cli client docs lifecycle llamafactory local packaging security supervision torchtune tracking trl unsloth) -name 'test_*.py' -o -name conftest.py) tests/conformance/k3s.py
+                   $(addprefix tests/integration/,cli client docs evaluation lifecycle llamafactory local packaging security supervision torchtune tracking trl unsloth) -name 'test_*.py' -o -name conftest.py) tests/conformance/k3s.py
 TEST_OPTIONS := $(addprefix --allow-,untyped-defs incomplete-defs untyped-calls untyped-decorators any-generics subclassing-any) --no-warn-return-any --no-warn-unused-ignores \
                 $(addprefix --disable-error-code=,arg-type dict-item index list-item misc operator union-attr var-annotated)
 
@@ -271,7 +272,7 @@ DEMO_REQUIREMENTS := demo/src/trainjob_demo/requirements
 
 lock: $(UV) ## update all locks: those of the laptop cluster and of the demo, and requirements/*.txt, from the files *.in
 	for file in $(LAPTOP_REQUIREMENTS)/*.in $(DEMO_REQUIREMENTS)/*.in requirements/*.in; do \
-	  case $$file in */airflow*.in|*/docs.in|*/trl.in|*/llamafactory.in|*/sentence_transformers.in|*/metadata_store.in) lowest=3.11;; *) lowest=3.10;; esac; \
+	  case $$file in */airflow*.in|*/docs.in|*/trl.in|*/lm_eval.in|*/llamafactory.in|*/sentence_transformers.in|*/metadata_store.in) lowest=3.11;; *) lowest=3.10;; esac; \
 	  case $$file in \
 	    */launcher-kfp.in) more=--no-deps;; \
 	    */airflow-3.1.in) more="--exclude-newer 2026-03-12";; \
@@ -294,6 +295,10 @@ SENTENCE_TRANSFORMERS := examples/frameworks/sentence_transformers/src
 SENTENCE_TRANSFORMERS_VERSION = $(shell sed -n 's/^sentence-transformers==//p' requirements/sentence_transformers.in)
 sentence-transformers: $(call ENVIRONMENTS,sentence_transformers) ## write the package lock of the example of a framework
 	$(call IN,sentence_transformers)/python tools/package_lock.py $(UV) requirements/sentence_transformers.txt $(SENTENCE_TRANSFORMERS)/trainjob_sentence_transformers/pod/lock_$(subst .,_,$(SENTENCE_TRANSFORMERS_VERSION)).py "sentence-transformers $(SENTENCE_TRANSFORMERS_VERSION)" 3.11-3.13 sentence-transformers accelerate datasets
+
+# What the harness needs for few tasks only, and without wheels; pytablewriter prints the tables of its command.
+lm-eval: $(call ENVIRONMENTS,lm_eval) ## write the package lock of lm-evaluation-harness, which the pods of evaluations install
+	$(call IN,lm_eval)/python tools/package_lock.py $(UV) requirements/lm_eval.txt core/src/trainjob/frameworks/evaluation/lock.py "lm-evaluation-harness" 3.11-3.13 lm-eval transformers accelerate !rouge-score !word2number !sqlitedict !pytablewriter
 
 TRACKING_LOCK = $(call IN,tracking)/python tools/package_lock.py $(UV) requirements/tracking.txt core/src/trainjob/frameworks/tracking/locks/
 tracking-locks: $(call ENVIRONMENTS,tracking initializer) ## write the package locks of the libraries of experiment trackers, stores and datasets, which pods install

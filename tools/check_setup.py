@@ -18,6 +18,7 @@ ENVIRONMENTS = {
     "torchtune": ((3, 10), 2860, 5300),
     "trl": ((3, 11), 2840, 5300),
     "llamafactory": ((3, 11), 3040, 5700),
+    "lm_eval": ((3, 11), 2900, 5400),
     "sentence_transformers": ((3, 11), 2900, 5400),
     "runtimes": ((3, 10), 150, 600),
     "airflow": ((3, 11), 110, 600),

@@ -1,10 +1,10 @@
 """Write the lock of packages that a pod installs with pip.
 
-    python tools/package_lock.py UV REQUIREMENTS FILE TITLE PYTHONS ROOT...
+    python tools/package_lock.py UV REQUIREMENTS FILE TITLE PYTHONS ROOT... [!NAME...]
 
 This interpreter's environment contains the ROOTs as REQUIREMENTS locks them. The lock is the Python module FILE. It
-contains the roots and everything that they need, except torch and what only torch needs. It has the hashes of the
-wheels for Linux on x86_64 and aarch64, for the minor versions in PYTHONS, such as 3.11-3.13.
+contains the roots and everything that they need, except torch, each NAME, and what only these need. It has the hashes
+of the wheels for Linux on x86_64 and aarch64, for the minor versions in PYTHONS, such as 3.11-3.13.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ PLATFORM = re.compile(r"any|manylinux.*_(x86_64|aarch64)")
 def find_names(roots: Sequence[str]) -> set[str]:
     """Return the names of the roots and of their packages.
 
-    Torch is left out, and so is what only torch needs.
+    Torch is left out, each root with a `!` before its name, and what only these need.
     """
     found: set[str] = set()
-    pending = list(roots)
+    pending = [root for root in roots if not root.startswith("!")]
+    left_out = {"torch", *(root[1:] for root in roots if root.startswith("!"))}
     while pending:
         name = canonicalize_name(pending.pop())
-        if name in found or name == "torch":
+        if name in found or name in left_out:
             continue
         found.add(name)
         requirements = map(Requirement, metadata.requires(name) or ())

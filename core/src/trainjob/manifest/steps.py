@@ -28,12 +28,14 @@ from trainjob.spec import (
     BuiltinTrainer,
     CustomTrainer,
     CustomTrainerContainer,
+    Evaluate,
     ExportModel,
     FineTune,
     InitializeDataset,
     InitializeModel,
     Initializer,
     MLflowRegistry,
+    ModelCheck,
     SecretReference,
     Step,
     TrainJob,
@@ -73,6 +75,13 @@ EXPORT_PACKAGES = (
     "trainjob.mlflow_names",
 )
 """The export's program, and what it needs besides modules of frameworks."""
+EVALUATION_PACKAGES = (
+    "trainjob.frameworks.evaluation",
+    *(f"trainjob.programs.{name}" for name in ("locked_library", "pip_installation")),
+    "trainjob.frameworks.durable_files",
+    *(f"trainjob.{name}" for name in ("job_variables", "credentials", "errors")),
+)
+"""The evaluation's program, and what it needs."""
 
 
 def to_trainjob(
@@ -106,6 +115,8 @@ def to_trainjob(
         return _fine_tune(with_node_count(step, num_nodes), run, run_name, parameters=list_parameters(step))
     if isinstance(step, ExportModel):
         return _export(step)
+    if isinstance(step, Evaluate):
+        return _evaluate(step)
     return _initialize(step)
 
 
@@ -207,6 +218,43 @@ def _export(step: ExportModel) -> TrainJob:
     return job.model_copy(update={"annotations": {**step.annotations, **own}})
 
 
+def _evaluate(step: Evaluate) -> TrainJob:
+    model = f"{WORKSPACE}/{step.model_path}"
+    gates = {metric: gate.model_dump(exclude_defaults=True) for metric, gate in step.gates.items()}
+    options = {
+        "--model": model,
+        "--champion": f"{WORKSPACE}/{step.champion_path}" if step.champion_path else "",
+        "--task-folder": f"{WORKSPACE}/{step.task_path}" if step.task_path else "",
+        "--output": f"{WORKSPACE}/{step.output_path}",
+        "--workspace": WORKSPACE,
+        "--limit": "" if step.limit is None else str(step.limit),
+        "--num-fewshot": "" if step.num_fewshot is None else str(step.num_fewshot),
+        "--generation": json.dumps(step.generation, sort_keys=True) if step.generation else "",
+        "--batch-size": str(step.batch_size),
+        "--precision": step.precision,
+        "--seed": str(step.seed),
+        "--gates": json.dumps(gates, sort_keys=True) if gates else "",
+        "--confidence": str(step.confidence),
+    }
+    keys = get_credential_keys("hf://")
+    job = _single_node_job(
+        step,
+        image=step.image,
+        command=tuple(program_command(*EVALUATION_PACKAGES, source=step.program)),
+        args=(
+            *to_words(options),
+            *(word for task in step.tasks for word in ("--task", escape_expansion(task))),
+            *(["--chat-template"] if step.chat_template else []),
+            *(["--allow-missing-champion"] if step.allow_missing_champion else []),
+        ),
+        env=secret_env(step.secret, keys),
+    )
+    if step.any_run:
+        return job
+    check = ModelCheck(folders=(model,), after_jobs=step.after_jobs)
+    return job.model_copy(update={"model_check": check, "program": step.program})
+
+
 def _registry_entry(step: ExportModel, registry: Registry) -> dict[str, str | None]:
     """Return the fields of the registry's entry for an export.
 
@@ -232,9 +280,9 @@ def _exported_job_annotation(step: ExportModel) -> dict[str, str]:
 
 
 def _single_node_job(
-    step: InitializeDataset | InitializeModel | ExportModel,
+    step: InitializeDataset | InitializeModel | ExportModel | Evaluate,
     *,
-    image: str,
+    image: str | None,
     command: tuple[str, ...],
     env: Mapping[str, EnvValue | None],
     args: tuple[str, ...] | None = None,
@@ -247,7 +295,7 @@ def _single_node_job(
         resources_per_node=step.resources,
         env={name: value for name, value in {**env, **(step.env or {})}.items() if value is not None},
     )
-    max_restarts = 0 if isinstance(step, ExportModel) else step.max_restarts
+    max_restarts = step.max_restarts if isinstance(step, InitializeDataset | InitializeModel) else 0
     return TrainJob(trainer=trainer, workspace=step.workspace, max_restarts=max_restarts, **_shared_fields(step))
 
 
@@ -299,5 +347,5 @@ def _with_secret(source: Any, secret: SecretReference | None) -> Any:
     return source.model_copy(update={"secret": secret})
 
 
-def _shared_fields(step: InitializeDataset | InitializeModel | ExportModel | FineTune) -> dict[str, Any]:
+def _shared_fields(step: InitializeDataset | InitializeModel | ExportModel | Evaluate | FineTune) -> dict[str, Any]:
     return {name: getattr(step, name) for name in BaseRequest.model_fields}

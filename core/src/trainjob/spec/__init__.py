@@ -4,6 +4,7 @@ Names and fields are those of the Kubeflow SDK if it has them. The SDK's own obj
 """
 
 from trainjob.spec.checkpoints import ResumeFrom
+from trainjob.spec.evaluation import Evaluate, Gate
 from trainjob.spec.framework import FrameworkConfig
 from trainjob.spec.initializers import (
     DataCacheInitializer,
@@ -13,9 +14,8 @@ from trainjob.spec.initializers import (
     S3DatasetInitializer,
     S3ModelInitializer,
 )
-from trainjob.spec.job import TrainJob
+from trainjob.spec.job import ModelCheck, TrainJob
 from trainjob.spec.manifest import TrainJobManifest
-from trainjob.spec.model_check import ModelCheck
 from trainjob.spec.queue import Queue
 from trainjob.spec.registry import MLflowRegistry, ModelRegistry
 from trainjob.spec.resources import Placement, ResourceRequirements, Runtime
@@ -32,9 +32,11 @@ __all__ = [
     "CustomTrainer",
     "CustomTrainerContainer",
     "DataCacheInitializer",
+    "Evaluate",
     "ExportModel",
     "FineTune",
     "FrameworkConfig",
+    "Gate",
     "HuggingFaceDatasetInitializer",
     "HuggingFaceModelInitializer",
     "InitializeDataset",

@@ -1,19 +1,19 @@
-"""Request for one TrainJob with any trainer."""
+"""Request for one TrainJob with any trainer, and the check of the models that it reads."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from typing_extensions import Self
 
-from trainjob.spec.base import invalid_field
+from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.base_request import BaseRequest, WaitSettings
 from trainjob.spec.builtin_runtimes import get_builtin_example, is_stock_builtin
 from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
-from trainjob.spec.model_check import ModelCheck
 from trainjob.spec.queue import Queue
 from trainjob.spec.resources import Runtime, RuntimeField
 from trainjob.spec.tracking import Tracking, needs_workspace
@@ -24,6 +24,30 @@ from trainjob.spec.watchdog import Watchdog
 STOCK_RUNTIME = "torch-distributed"
 Program = Literal["packed", "image"]
 """Place of the code of a step's program: packed into the command of its pods, or contained in their image."""
+_JOB_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def _validate_job_name(name: str) -> str:
+    if not _JOB_NAME.fullmatch(name):
+        raise invalid_field("", name, "it must be the name of a TrainJob, such as the output `job` of its step")
+    return name
+
+
+JobNames = tuple[Annotated[str, AfterValidator(_validate_job_name)], ...]
+
+
+class ModelCheck(Spec):
+    """Folders of which no one may have a model of another workflow run.
+
+    A folder without a record of a TrainJob is accepted.
+
+    Attributes:
+        folders: folders below `/workspace`.
+        after_jobs: names of TrainJobs that may have trained the model, also in another workflow run.
+    """
+
+    folders: tuple[str, ...]
+    after_jobs: JobNames = ()
 
 
 def check_suspension(request: WaitSettings, queue: Queue | None, runtime: Runtime | None) -> None:

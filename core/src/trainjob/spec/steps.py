@@ -18,16 +18,16 @@ from trainjob.spec.base_step import BaseStep, check_program_image
 from trainjob.spec.checkpoints import CheckpointUri, ResumeFromField
 from trainjob.spec.credential_checks import check_values
 from trainjob.spec.dataset_rows import ColumnNames, SplitNotation, Subset
+from trainjob.spec.evaluation import Evaluate
 from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, find_config_field, get_framework
 from trainjob.spec.initializers import DatasetInitializer, ModelInitializer
-from trainjob.spec.job import STOCK_RUNTIME, TrainJob, check_queue, check_suspension
+from trainjob.spec.job import STOCK_RUNTIME, JobNames, TrainJob, check_queue, check_suspension
 from trainjob.spec.manifest import TrainJobManifest
-from trainjob.spec.model_check import JobNames
 from trainjob.spec.registry import MLflowRegistry, Registry
 from trainjob.spec.resources import Resources, Runtime, RuntimeField
 from trainjob.spec.secrets import Endpoint, Region
 from trainjob.spec.tracking import Tracking
-from trainjob.spec.volumes import WorkspaceField
+from trainjob.spec.volumes import WorkspaceField, validate_path_below
 from trainjob.spec.watchdog import Watchdog
 
 # Names that git allows, a little stricter (git 2.47, git-check-ref-format).
@@ -301,12 +301,12 @@ class FineTune(BaseStep):
     @field_validator("dataset_path", "output_path")
     @classmethod
     def _validate_path(cls, path: str, info: ValidationInfo) -> str:
-        return _validate_path_below(path, str(info.field_name).removesuffix("_path"))
+        return validate_path_below(path, str(info.field_name).removesuffix("_path"))
 
     @field_validator("model_path")
     @classmethod
     def _validate_model_path(cls, path: str) -> str:
-        found = _validate_path_below(path, "")
+        found = validate_path_below(path, "")
         if found.split("/")[0] in ("", "output"):  # a training must not overwrite its own model
             rule = (
                 "it must be a folder below /workspace, such as model; "
@@ -444,7 +444,7 @@ class ExportModel(BaseStep):
     @field_validator("output_path")
     @classmethod
     def _validate_output_path(cls, path: str) -> str:
-        return _validate_path_below(path, "output")
+        return validate_path_below(path, "output")
 
     @field_validator("destination")
     @classmethod
@@ -465,11 +465,4 @@ class ExportModel(BaseStep):
         return destination
 
 
-def _validate_path_below(path: str, folder: str) -> str:
-    if path.startswith("/") or ".." in path.split("/") or "=" in path:
-        root = f"/workspace/{folder}".rstrip("/")
-        raise invalid_field("", path, f"it must be a path below {root}, without '..' and '='")
-    return path.strip("/")
-
-
-Step = InitializeDataset | InitializeModel | FineTune | ExportModel | TrainJob | TrainJobManifest
+Step = InitializeDataset | InitializeModel | FineTune | ExportModel | Evaluate | TrainJob | TrainJobManifest

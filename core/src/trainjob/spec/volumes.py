@@ -43,6 +43,22 @@ def _validate_relative_path(path: str) -> str:
     return "" if normal == "." else normal
 
 
+def validate_path_below(path: str, folder: str) -> str:
+    """Return a path below a folder of the workspace, without `/` at its ends.
+
+    Args:
+        path: the path.
+        folder: name of the folder below `/workspace`; empty for the workspace itself.
+
+    Raises:
+        InvalidSpec: the path leads out of the folder, or contains `=`, at which an option would be divided.
+    """
+    if path.startswith("/") or ".." in path.split("/") or "=" in path:
+        root = f"/workspace/{folder}".rstrip("/")
+        raise invalid_field("", path, f"it must be a path below {root}, without '..' and '='")
+    return path.strip("/")
+
+
 _AbsolutePath = Annotated[str, AfterValidator(_validate_absolute_path)]
 _RelativePath = Annotated[str, AfterValidator(_validate_relative_path)]
 

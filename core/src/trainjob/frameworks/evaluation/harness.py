@@ -1,0 +1,167 @@
+"""Scores of models by lm-evaluation-harness 0.4.13.
+
+Each task is run alone, so that an interrupted evaluation continues with the next task.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainjob.errors import InvalidSpec, Problem
+from trainjob.frameworks.evaluation.scores import Score
+from trainjob.programs.locked_library import import_library
+
+__all__ = ["Harness", "Settings", "read_scores"]
+
+_PRECISIONS = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_LONGEST_LIST = 10  # similar tasks in an error
+_TAG = "it is a tag of several tasks, which has no score of its own: name these tasks"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the harness for all tasks.
+
+    Attributes:
+        limit: rows of each task; None for all.
+        num_fewshot: solved examples before each row; None for the task's own number.
+        chat_template: whether prompts have the form of the tokenizer's chat template.
+        generation: arguments of the generation, such as `{"max_gen_toks": 64}`.
+        batch_size: rows at once.
+        precision: `auto` (that of the model), `fp32`, `bf16` or `fp16`.
+        seed: seed of examples and generation.
+    """
+
+    limit: int | None = None
+    num_fewshot: int | None = None
+    chat_template: bool = False
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    batch_size: int = 8
+    precision: str = "auto"
+    seed: int = 0
+
+
+class Harness:
+    """The library lm_eval, with the tasks that it knows.
+
+    Args:
+        settings: how tasks are run.
+        task_folder: folder with task files of the user; None for none.
+    """
+
+    def __init__(self, settings: Settings, task_folder: Path | None) -> None:
+        """Import the library; install it first if the image does not contain it.
+
+        Raises:
+            InvalidSpec: the image has no torch.
+            RuntimeError: pip failed.
+        """
+        self._settings = settings
+        self._library = _import_harness()
+        self.version = str(self._library.__version__)
+        from lm_eval.tasks import TaskManager
+
+        self._tasks = TaskManager(include_path=str(task_folder) if task_folder else None)
+
+    def check_tasks(self, names: Sequence[str]) -> None:
+        """Raise an InvalidSpec for tasks that do not exist, and for tags, which have no score."""
+        known, tags = {*self._tasks.all_subtasks, *self._tasks.all_groups}, {*self._tasks.all_tags}
+        rules = {name: _TAG if name in tags else _suggest(name, known) for name in names if name not in known}
+        if rules:
+            raise InvalidSpec([Problem("tasks", name, rule) for name, rule in rules.items()])
+
+    def load(self, folder: Path) -> Any:
+        """Return the model in a folder, for [run][]."""
+        import torch
+        from lm_eval.models.huggingface import HFLM
+
+        return HFLM(
+            pretrained=str(folder),
+            dtype=_PRECISIONS[self._settings.precision],
+            batch_size=self._settings.batch_size,
+            device="cuda" if torch.cuda.is_available() else "cpu",
+            parallelize=torch.cuda.device_count() > 1,
+        )
+
+    def run(self, model: Any, task: str) -> dict[str, Any]:
+        """Return the harness's results of a model in a task."""
+        settings = self._settings
+        found: dict[str, Any] = self._library.simple_evaluate(
+            model=model,
+            tasks=[task],
+            task_manager=self._tasks,
+            limit=settings.limit,
+            num_fewshot=settings.num_fewshot,
+            apply_chat_template=settings.chat_template,
+            gen_kwargs=dict(settings.generation) or None,
+            random_seed=settings.seed,
+            numpy_random_seed=settings.seed,
+            torch_random_seed=settings.seed,
+            fewshot_random_seed=settings.seed,
+        )
+        return found
+
+
+def _import_harness() -> Any:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if token := os.environ.get("ACCESS_TOKEN"):  # the key of the steps' Secrets, for datasets on the Hub
+        os.environ.setdefault("HF_TOKEN", token)
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        rule = "it must contain torch, which has to fit the node's GPU driver"
+        raise InvalidSpec(Problem("image", "the image of this pod", rule)) from None
+    return import_library("lm_eval", "frameworks.evaluation.lock")
+
+
+def _suggest(name: str, known: set[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=_LONGEST_LIST)
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"{meant}name a task of lm-evaluation-harness, or the folder with your task files in task_path"
+
+
+def read_scores(results: Mapping[str, Any], task: str) -> dict[str, Score]:
+    """Return the scores of a task by metric, from the harness's results.
+
+    A metric of another filter than `none` has the filter after a comma, such as `exact_match,strict-match`.
+
+    Args:
+        results: what [Harness.run][] returned.
+        task: name of the task, or of a group of tasks.
+    """
+    found = results["results"].get(task, {}) | results.get("groups", {}).get(task, {})
+    better = results.get("higher_is_better", {}).get(task, {})
+    return {
+        key.removesuffix(",none"): Score(
+            float(value),
+            _to_number(found.get(f"{metric}_stderr,{last}")),
+            better.get(metric),
+            dict(_read_rows(results.get("samples", {}).get(task, ()), metric, last, float(value))),
+        )
+        for key, value in found.items()
+        for metric, comma, last in [key.rpartition(",")]
+        if comma and not metric.endswith("_stderr") and _to_number(value) is not None
+    }
+
+
+def _to_number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _read_rows(
+    samples: Sequence[Mapping[str, Any]], metric: str, name: str, mean: float
+) -> Iterator[tuple[str, float]]:
+    """Yield the value of each row; nothing if the metric is not their mean."""
+    rows = {
+        str(sample["doc_id"]): float(sample[metric])
+        for sample in samples
+        if sample.get("filter", "none") == name and isinstance(sample.get(metric), int | float)
+    }
+    if rows and math.isclose(sum(rows.values()) / len(rows), mean, rel_tol=1e-6, abs_tol=1e-9):
+        yield from rows.items()

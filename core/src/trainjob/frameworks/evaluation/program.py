@@ -1,0 +1,234 @@
+"""The evaluation program, from its arguments to its exit code.
+
+Exit codes: 0 evaluated, whether the gates passed or not, 1 failed, 2 wrong arguments or input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainjob.credentials import clean_environment, redact_credentials
+from trainjob.errors import InvalidSpec, Problem, TrainJobError
+from trainjob.frameworks.durable_files import read_object, write_text
+from trainjob.frameworks.evaluation.comparison import Difference, compare
+from trainjob.frameworks.evaluation.gates import Verdict, apply_gates, check_gates
+from trainjob.frameworks.evaluation.harness import Harness, Settings, read_scores
+from trainjob.frameworks.evaluation.result_files import ResultFiles, describe_files
+from trainjob.frameworks.evaluation.scores import Score, name_scores
+from trainjob.job_variables import RUN_VARIABLE
+from trainjob.version import check_version
+
+__all__ = ["Evaluation", "evaluate", "main"]
+
+_REPORT = "report.json"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The request of an evaluation.
+
+    Attributes:
+        model: folder of the model.
+        tasks: names of tasks.
+        output: folder of the results.
+        champion: folder of the model to compare with; None for none.
+        allow_missing_champion: whether there may be no model in this folder.
+        workspace: folder to which the paths in task files are relative.
+        task_folder: folder with task files of the user; None for none.
+        settings: how tasks are run.
+        gates: fields of a [trainjob.spec.Gate][] by metric.
+        confidence: confidence level of the differences' intervals.
+    """
+
+    model: Path
+    tasks: tuple[str, ...]
+    output: Path
+    champion: Path | None = None
+    allow_missing_champion: bool = False
+    workspace: Path = Path("/workspace")
+    task_folder: Path | None = None
+    settings: Settings = field(default_factory=Settings)
+    gates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of an evaluation.
+
+    Attributes:
+        scores: scores of the model by `TASK/METRIC`.
+        champion_scores: those of the champion; empty without one.
+        differences: differences of the two, of the metrics that can be compared row by row.
+        verdicts: verdict of each rule of the gates.
+    """
+
+    scores: Mapping[str, Score]
+    champion_scores: Mapping[str, Score]
+    differences: Mapping[str, Difference]
+    verdicts: Sequence[Verdict]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "passed": all(verdict.passed for verdict in self.verdicts),
+            "scores": {name: score.summarize() for name, score in self.scores.items()},
+            "champion_scores": {name: score.summarize() for name, score in self.champion_scores.items()},
+            "differences": {name: difference.to_dict() for name, difference in self.differences.items()},
+            "gates": [verdict.to_dict() for verdict in self.verdicts],
+        }
+
+
+def evaluate(request: Evaluation) -> Report:
+    """Score the model and the champion, and apply the gates.
+
+    Raises:
+        InvalidSpec: a folder has no model, a task does not exist, or a gate does not fit the metrics.
+        RuntimeError: the harness cannot be installed.
+        OSError: the results cannot be written.
+    """
+    folders = {"model": request.model}
+    if request.champion and request.allow_missing_champion and not request.champion.exists():
+        print(f"evaluate: there is no champion yet in {request.champion}: nothing is compared", flush=True)
+    elif request.champion:
+        folders["champion"] = request.champion
+    if problems := [problem for role, folder in folders.items() if (problem := _find_problem(role, folder))]:
+        raise InvalidSpec(problems)
+    os.chdir(request.workspace)
+    harness = Harness(request.settings, request.task_folder)
+    harness.check_tasks(request.tasks)
+    found = _score(request, harness, "model", request.model)
+    check_gates(request.gates, found)
+    others = _score(request, harness, "champion", folders["champion"]) if "champion" in folders else {}
+    differences = {
+        name: difference
+        for name in found.keys() & others.keys()
+        if (difference := compare(found[name], others[name], request.confidence))
+    }
+    ordered = {name: differences[name] for name in found if name in differences}
+    verdicts = apply_gates(request.gates, found, ordered, has_champion="champion" in folders)
+    return Report(found, others, ordered, verdicts)
+
+
+def _score(request: Evaluation, harness: Harness, role: str, folder: Path) -> dict[str, Score]:
+    """Return the scores of a model; run the tasks whose results are not on the workspace."""
+    conditions = {
+        "settings": asdict(request.settings),
+        "harness": harness.version,
+        "workflow_run": os.environ.get(RUN_VARIABLE, ""),
+        "model": describe_files(folder),
+        "task_files": describe_files(request.task_folder) if request.task_folder else [],
+        "dataset": describe_files(request.workspace / "dataset"),
+    }
+    files = ResultFiles(request.output / role, conditions)
+    loaded: Any = None
+    tasks = {}
+    for number, task in enumerate(request.tasks, start=1):
+        place = f"evaluate: {role}, task {number} of {len(request.tasks)}, {task}"
+        if (scores := files.read(task)) is not None:
+            print(f"{place}: scored by an earlier attempt", flush=True)
+        else:
+            print(place, flush=True)
+            loaded = loaded or harness.load(folder)
+            results = harness.run(loaded, task)
+            scores = read_scores(results, task)
+            if not scores:
+                rule = f"it has no score of its own: name its tasks, such as {', '.join([*results['results']][:3])}"
+                raise InvalidSpec(Problem("tasks", task, rule))
+            files.write(task, scores, [row for rows in results.get("samples", {}).values() for row in rows])
+        for metric, score in scores.items():
+            error = "" if score.stderr is None else f" ± {score.stderr:.4g}"
+            print(f"evaluate: {role}: {task}/{metric} {score.value:.6g}{error}", flush=True)
+        tasks[task] = scores
+    return name_scores(tasks)
+
+
+def _find_problem(role: str, folder: Path) -> Problem | None:
+    """Return what a folder lacks to be a model."""
+    field_name = f"{role}_path"
+    if (folder / "adapter_config.json").is_file():
+        rule = "it has a LoRA adapter alone: export the model with adapter='merge'"
+        return Problem(field_name, str(folder), rule)
+    if not read_object(folder / "config.json").get("model_type"):
+        rule = "it must be the folder of a model with its config.json, such as the destination of an export"
+        return Problem(field_name, str(folder), rule)
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the evaluation as a program and return its exit code.
+
+    The last line of a successful run is `evaluate: done {json}`.
+    """
+    if problem := clean_environment():
+        return _fail(2, problem)
+    try:
+        request = _parse_arguments(check_version(sys.argv[1:] if arguments is None else arguments))
+        path = request.output / _REPORT
+        path.unlink(missing_ok=True)  # of an earlier run
+        report = evaluate(request)
+        write_text(path, json.dumps(report.to_dict(), indent=1))
+    except InvalidSpec as refusal:
+        return _fail(2, str(refusal))
+    except (TrainJobError, OSError) as failure:
+        return _fail(1, str(failure))
+    except Exception as error:  # noqa: BLE001 - a traceback may show a credential
+        return _fail(1, f"{type(error).__name__}: {error}")
+    for verdict in report.verdicts:
+        print(f"evaluate: gate {verdict}", flush=True)
+    print(f"evaluate: done {json.dumps({**report.to_dict(), 'report': str(path)})}", flush=True)
+    return 0
+
+
+def _parse_arguments(arguments: Sequence[str]) -> Evaluation:
+    parser = argparse.ArgumentParser(prog="python -m trainjob.frameworks.evaluation", description="Score a model.")
+    parser.add_argument("--model", type=Path, required=True, help="folder of the model")
+    parser.add_argument("--champion", type=Path, help="folder of the model to compare with")
+    parser.add_argument("--allow-missing-champion", action="store_true", help="let a model pass without a champion")
+    parser.add_argument("--task", action="append", required=True, help="name of a task of lm-evaluation-harness")
+    parser.add_argument("--task-folder", type=Path, help="folder with own task files")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--workspace", type=Path, default=Path("/workspace"), help="folder of paths in task files")
+    parser.add_argument("--limit", type=int, help="rows of each task")
+    parser.add_argument("--num-fewshot", type=int, help="solved examples before each row")
+    parser.add_argument("--chat-template", action="store_true", help="use the tokenizer's chat template")
+    parser.add_argument("--generation", type=json.loads, default={}, help="JSON object of generation arguments")
+    parser.add_argument("--batch-size", type=int, default=8, help="rows at once")
+    parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16", "fp16"), help="data type")
+    parser.add_argument("--seed", type=int, default=0, help="seed of examples and generation")
+    parser.add_argument("--gates", type=json.loads, default={}, help="JSON object of gates by metric")
+    parser.add_argument("--confidence", type=float, default=0.95, help="level of the confidence intervals")
+    given = parser.parse_args(arguments)
+    settings = Settings(
+        given.limit,
+        given.num_fewshot,
+        given.chat_template,
+        given.generation,
+        given.batch_size,
+        given.precision,
+        given.seed,
+    )
+    return Evaluation(
+        given.model,
+        tuple(given.task),
+        given.output,
+        given.champion,
+        given.allow_missing_champion,
+        given.workspace,
+        given.task_folder,
+        settings,
+        given.gates,
+        given.confidence,
+    )
+
+
+def _fail(code: int, message: str) -> int:
+    print(f"evaluate: failed: {redact_credentials(message)}", file=sys.stderr, flush=True)
+    return code

@@ -1,0 +1,166 @@
+"""Request for the evaluation of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from typing_extensions import Self
+
+from trainjob.spec.base import Spec, invalid_field, to_json_value
+from trainjob.spec.base_request import STEP_ALIASES
+from trainjob.spec.base_step import BaseStep, check_program_image
+from trainjob.spec.job import JobNames
+from trainjob.spec.resources import Resources
+from trainjob.spec.volumes import WorkspaceField, validate_path_below
+
+_STEPS_OWN = ("dataset", "output")  # folders that other steps write, and that have no model to evaluate
+
+
+class Gate(Spec):
+    """Rules that a metric must follow, so that the evaluation has passed.
+
+    Attributes:
+        minimum: smallest value that is good enough.
+        maximum: largest value that is good enough, for a metric such as a loss.
+        not_worse_than_champion: largest loss against the champion that is accepted, in the unit of the metric. The
+            whole confidence interval of the difference must be above it; 0 accepts an equal model.
+        better_than_champion: whether the whole confidence interval of the difference must be above 0.
+    """
+
+    minimum: float | None = Field(default=None, allow_inf_nan=False)
+    maximum: float | None = Field(default=None, allow_inf_nan=False)
+    not_worse_than_champion: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    better_than_champion: bool = False
+
+    @property
+    def needs_champion(self) -> bool:
+        """Whether a rule compares the model with the champion."""
+        return self.better_than_champion or self.not_worse_than_champion is not None
+
+    @model_validator(mode="after")
+    def _require_rule(self) -> Self:
+        if not self.needs_champion and self.minimum is None and self.maximum is None:
+            rule = "give minimum, maximum, not_worse_than_champion or better_than_champion"
+            raise invalid_field("", None, rule)
+        return self
+
+
+def _validate_task(name: str) -> str:
+    if not name.strip() or name.strip() != name or "," in name or name.startswith("-"):
+        raise invalid_field("", name, "it must be the name of a task of lm-evaluation-harness, such as arc_easy")
+    return name
+
+
+def _validate_generation(arguments: dict[str, Any]) -> Any:
+    return to_json_value(arguments)
+
+
+class Evaluate(BaseStep):
+    """Step that scores a model with lm-evaluation-harness, and compares it with a champion.
+
+    Each model is a folder of the workspace. A gate that fails is a result and no error.
+
+    Attributes:
+        workspace: PersistentVolumeClaim with the model.
+        tasks: names of the tasks of lm-evaluation-harness 0.4.13, such as `arc_easy`, or of your own task files.
+        model_path: folder of the model below `/workspace`, such as the path to which a step has exported it.
+        champion_path: folder of the model to compare with, below `/workspace`; by default there is no comparison. Both
+            are scored on the same rows, and compared row by row.
+        allow_missing_champion: whether gates that compare have passed while the folder of the champion does not exist,
+            as in the first run of a workflow that promotes into it. Otherwise the step fails.
+        task_path: folder with your own task files in YAML, below `/workspace`. Paths in these files are relative to
+            `/workspace`, such as `dataset/eval/eval.jsonl`.
+        gates: a `Gate`, or a dict of its fields, by metric: task and metric as in `arc_easy/acc`, with the filter
+            after a comma if it has one, as in `gsm8k/exact_match,strict-match`.
+        limit: number of rows of each task; by default all.
+        num_fewshot: number of solved examples before each row; by default the task's own.
+        chat_template: whether prompts get the form of the tokenizer's chat template.
+        generation: arguments of the generation, such as `{"max_gen_toks": 64}`, in addition to the task's own.
+        batch_size: number of rows at once.
+        precision: data type of the weights: `auto` (as the model's configuration says), `fp32`, `bf16` or `fp16`.
+        seed: seed of examples and generation.
+        confidence: confidence level of the differences' intervals.
+        output_path: folder of the results below `/workspace`: `report.json`, and the samples of each task. Evaluations
+            that share a workspace each need their own folder.
+        image: image with torch; by default the runtime's. pip installs what else is missing, with fixed versions.
+        resources: resources of the step's pod, such as `{"gpu": 1, "memory": "32Gi"}`. With several GPUs, the layers of
+            the model are divided among them.
+        after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
+            workflow run. A model without a record of its TrainJob is always accepted, and so is the champion.
+        any_run: whether to evaluate the model of any workflow run.
+    """
+
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        **STEP_ALIASES,
+        **dict.fromkeys(("model", "model_name_or_path"), "model_path"),
+        **dict.fromkeys(("champion", "baseline"), "champion_path"),
+        **dict.fromkeys(("include_path", "task_folder"), "task_path"),
+        **dict.fromkeys(("gen_kwargs", "generation_config"), "generation"),
+        **dict.fromkeys(("apply_chat_template",), "chat_template"),
+        **dict.fromkeys(("dtype", "torch_dtype"), "precision"),
+        **dict.fromkeys(("output", "output_dir"), "output_path"),
+        **dict.fromkeys(("task", "benchmarks", "benchmark"), "tasks"),
+        **dict.fromkeys(("fewshot", "num_shots"), "num_fewshot"),
+    }
+
+    workspace: WorkspaceField
+    tasks: Annotated[tuple[Annotated[str, AfterValidator(_validate_task)], ...], Field(min_length=1)]
+    model_path: str = "export"
+    champion_path: str | None = None
+    allow_missing_champion: bool = False
+    task_path: str | None = None
+    gates: Mapping[str, Gate] = Field(default_factory=dict)
+    limit: int | None = Field(default=None, ge=1)
+    num_fewshot: int | None = Field(default=None, ge=0)
+    chat_template: bool = False
+    generation: Annotated[dict[str, Any], AfterValidator(_validate_generation)] = Field(default_factory=dict)
+    batch_size: int = Field(default=8, ge=1)
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    confidence: float = Field(default=0.95, gt=0, lt=1)
+    output_path: str = "evaluation"
+    image: str | None = None
+    resources: Resources | None = None
+    after_jobs: JobNames = ()
+    any_run: bool = False
+
+    @field_validator("model_path", "champion_path", "task_path", "output_path")
+    @classmethod
+    def _validate_path(cls, path: str | None, info: ValidationInfo) -> str | None:
+        if path is None:
+            return None
+        found = validate_path_below(path.removeprefix("/workspace/"), "")
+        first = found.split("/")[0]
+        if not first:
+            raise invalid_field("", path, "it must be a folder below /workspace, such as export")
+        if info.field_name == "output_path" and first in ("dataset", "model", "output"):
+            rule = f"another step writes /workspace/{first}; name another folder, such as evaluation"
+            raise invalid_field("", path, rule)
+        if info.field_name in ("model_path", "champion_path") and first in _STEPS_OWN:
+            rule = "it must be the folder of a complete model: export the training's checkpoint first"
+            raise invalid_field("", path, rule)
+        return found
+
+    @model_validator(mode="after")
+    def _validate_champion(self) -> Self:
+        compared = [metric for metric, gate in self.gates.items() if gate.needs_champion]
+        if compared and self.champion_path is None:
+            rule = f"the gate of {compared[0]} compares with it: name the folder of a model, such as champion"
+            raise invalid_field("champion_path", None, rule)
+        if self.allow_missing_champion and self.champion_path is None:
+            raise invalid_field("champion_path", None, "allow_missing_champion is about its folder: name it")
+        if self.champion_path == self.model_path:
+            raise invalid_field("champion_path", self.champion_path, "it must be another folder than model_path")
+        check_program_image(self.program, self.image, "torch and lm-eval")
+        return self
+
+    @model_validator(mode="after")
+    def _validate_metrics(self) -> Self:
+        for metric in self.gates:
+            task, _, name = metric.rpartition("/")
+            if not name or task not in self.tasks:
+                rule = f"it must be TASK/METRIC with one of the tasks: {', '.join(self.tasks)}"
+                raise invalid_field("gates", metric, rule)
+        return self

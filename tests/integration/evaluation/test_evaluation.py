@@ -1,0 +1,197 @@
+"""Evaluations of a known better and a known worse model, on the laptop cluster and as a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+from pyarrow.parquet import read_table
+
+from tests.integration.evaluation.conftest import PYTHON, ROOT, TASKS
+from tests.support.code_blocks import ALL_BLOCKS
+from trainjob import Evaluate, RunKey, WorkspaceVolume, submit, wait
+from trainjob.errors import CommandFailed
+from trainjob.lifecycle import Listener
+from trainjob.status import parse_step_result
+
+pytestmark = [pytest.mark.lm_eval, pytest.mark.slow]
+GATES = {
+    "tickets/exact_match": {"minimum": 0.9, "better_than_champion": True},
+    "tickets_choice/acc": {"not_worse_than_champion": 0.02},
+    "tickets_loss/bits_per_byte": {"maximum": 100},
+}
+
+
+@pytest.fixture
+def evaluate(cluster, unique, workspace):
+    """Return a function that runs an evaluation, and returns outcome, result and log."""
+
+    def run(model, champion, **fields):
+        step = Evaluate(
+            workspace=WorkspaceVolume(node_path=str(workspace)),
+            image="lm_eval",
+            env={"HF_HUB_OFFLINE": "1"},
+            model_path=model,
+            champion_path=champion,
+            **{"tasks": [*TASKS], "task_path": "tasks", "chat_template": True, "gates": GATES, **fields},
+        )
+        lines = []
+        reference = submit(cluster, step, RunKey("test", "evaluation", unique, model))
+        outcome = wait(cluster, reference, listener=Listener(on_log=lambda line: lines.append(line.text)))
+        result = next(filter(None, map(parse_step_result, reversed(lines))), None)
+        return outcome, result, lines
+
+    return run
+
+
+def test_the_better_model_passes_and_its_scores_are_those_of_the_harness(evaluate, workspace, tmp_path):
+    outcome, result, lines = evaluate("better", "worse")
+    assert outcome.succeeded, lines
+    assert result["passed"], lines
+    assert result["differences"]["tickets/exact_match"]["low"] > 0
+    assert result == {
+        **json.loads((workspace / "evaluation/report.json").read_text()),
+        "report": str(workspace / "evaluation/report.json"),
+    }
+    samples = (workspace / "evaluation/model/tickets.samples.jsonl").read_text().splitlines()
+    assert len(samples) == 60
+    assert all(json.loads(sample)["exact_match"] in (0.0, 1.0) for sample in samples)
+    for role, model in (("scores", "better"), ("champion_scores", "worse")):
+        own = run_harness(workspace, model, tmp_path / model)
+        assert {name: (score["value"], score["stderr"]) for name, score in result[role].items()} == own
+
+
+def run_harness(workspace, model, output):
+    """Return value and standard error of each metric, as the harness writes them."""
+    settings = ["--batch_size", "8", "--seed", "0", "--apply_chat_template", "--include_path", "tasks"]
+    words = ["run", "--model", "hf", "--model_args", f"pretrained={workspace / model}", "--device", "cpu"]
+    command = [PYTHON, "-m", "lm_eval", *words, *settings, "--tasks", ",".join(TASKS), "--output_path", output]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    subprocess.run(command, cwd=workspace, env=environment, check=True, stdout=subprocess.DEVNULL)
+    [file] = output.rglob("results_*.json")
+    found = json.loads(file.read_text())["results"]
+    return {
+        f"{task}/{key.removesuffix(',none')}": (
+            value,
+            None if metrics[f"{key[:-5]}_stderr,none"] == "N/A" else metrics[f"{key[:-5]}_stderr,none"],
+        )
+        for task, metrics in found.items()
+        for key, value in metrics.items()
+        if key.endswith(",none") and not key.endswith("_stderr,none")
+    }
+
+
+def test_the_task_of_the_page_scores_prepared_rows(evaluate, workspace):
+    [task] = [block for block in ALL_BLOCKS if block.title == "tasks/tickets.yaml"]
+    (workspace / "documented").mkdir()
+    (workspace / "documented/tickets.yaml").write_text(task.text)
+    [file] = (workspace / "dataset/heldout").iterdir()
+    rows = ({"prompt": row["input"], "completion": row["output"]} for row in read_table(file).to_pylist())
+    (workspace / "dataset/eval").mkdir()
+    (workspace / "dataset/eval/eval.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    outcome, result, lines = evaluate("better", None, tasks=["tickets"], task_path="documented", gates={})
+    assert outcome.succeeded, lines
+    assert result["scores"]["tickets/exact_match"]["value"] > 0.9
+
+
+def test_a_worse_model_is_a_result_and_no_error(evaluate):
+    outcome, result, lines = evaluate("worse", "better")
+    assert outcome.succeeded, lines
+    assert not result["passed"]
+    assert [gate["passed"] for gate in result["gates"]] == [False, False, False, True]
+    assert result["differences"]["tickets/exact_match"]["high"] < 0
+
+
+def test_an_equal_model_is_not_worse_and_not_better(evaluate, workspace):
+    shutil.copytree(workspace / "better", workspace / "same")
+    gate = {"not_worse_than_champion": 0, "better_than_champion": True}
+    _, result, lines = evaluate("better", "same", tasks=["tickets"], gates={"tickets/exact_match": gate})
+    assert [gate["passed"] for gate in result["gates"]] == [True, False], lines
+    assert result["differences"]["tickets/exact_match"] == {"value": 0.0, "low": 0.0, "high": 0.0, "rows": 60}
+
+
+def test_the_first_model_passes_only_if_a_missing_champion_is_allowed(evaluate):
+    gates = {"tickets_choice/acc": {"minimum": 0.9, "better_than_champion": True}}
+    fields = {"tasks": ["tickets_choice"], "gates": gates, "allow_missing_champion": True}
+    outcome, result, lines = evaluate("better", "champion", **fields)
+    assert outcome.succeeded, lines
+    assert [gate["found"] for gate in result["gates"]] == ["1", "there is no champion yet"]
+    assert result["passed"]
+    outcome, _, lines = evaluate("better", "champion", **{**fields, "allow_missing_champion": False})
+    assert not outcome.succeeded
+    assert any("champion_path cannot be" in line for line in lines), lines
+
+
+def test_the_model_of_another_run_is_refused(evaluate, workspace):
+    record = {"trained_by": "tune-abc", "workflow_run": "airflow/tickets/other"}
+    (workspace / "better/manifest.json").write_text(json.dumps(record))
+    outcome, _, lines = evaluate("better", None, tasks=["tickets"], gates={})
+    assert not outcome.succeeded
+    assert any("is of TrainJob tune-abc" in line for line in lines)
+    outcome, result, lines = evaluate("better", None, tasks=["tickets"], gates={}, after_jobs=["tune-abc"])
+    assert outcome.succeeded, lines
+    assert result["champion_scores"] == {}
+
+
+def test_wrong_input_is_refused_before_a_model_is_loaded(evaluate, workspace):
+    outcome, _, lines = evaluate("missing", None, tasks=["tickets"], gates={})
+    with pytest.raises(CommandFailed, match="it must be the folder of a model"):
+        outcome.raise_for_failure()
+    outcome, _, lines = evaluate("better", None, tasks=["arc_esy", "ai2_arc"], gates={})
+    assert any("did you mean arc_easy" in line for line in lines), lines
+    assert any("ai2_arc: it is a tag of several tasks" in line for line in lines), lines
+    assert not any("Loading weights" in line for line in lines)
+
+
+# -- the program, killed -----------------------------------------------------------------------------------------------
+
+
+def start_program(workspace, **variables):
+    tasks = [word for task in ("tickets_choice", "tickets") for word in ("--task", task)]
+    folders = ["--model", workspace / "better", "--champion", workspace / "worse", "--task-folder", workspace / "tasks"]
+    more = ["--output", workspace / "evaluation", "--workspace", workspace, "--chat-template"]
+    command = [PYTHON, "-m", "trainjob.frameworks.evaluation", *folders, *more, *tasks]
+    paths = {"PYTHONPATH": str(ROOT / "core/src"), "HF_HUB_OFFLINE": "1", "TRAINJOB_WORKFLOW_RUN": "airflow/d/r"}
+    environment = {**os.environ, **paths, **variables}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, text=True
+    )
+
+
+def count_reused(text):
+    return text.count("scored by an earlier attempt")
+
+
+def test_a_killed_evaluation_continues_with_the_next_task_and_has_the_same_result(workspace, tmp_path):
+    whole, _ = start_program(workspace).communicate()
+    first, report = workspace / "evaluation/model/tickets_choice.json", workspace / "evaluation/report.json"
+    expected = json.loads(report.read_text())
+    shutil.rmtree(workspace / "evaluation")
+    program = start_program(workspace)
+    while not first.exists():
+        assert program.poll() is None
+        time.sleep(0.02)
+    os.killpg(program.pid, signal.SIGKILL)
+    program.communicate()
+    assert not report.exists()
+    again, _ = start_program(workspace).communicate()
+    assert count_reused(whole) == 0
+    assert count_reused(again) >= 1
+    assert json.loads(report.read_text()) == expected
+    everything, _ = start_program(workspace).communicate()
+    assert count_reused(everything) == 4
+    other_run, _ = start_program(workspace, TRAINJOB_WORKFLOW_RUN="airflow/d/other").communicate()
+    assert count_reused(other_run) == 0
+    assert json.loads(report.read_text()) == expected
+    os.utime(workspace / "worse/model.safetensors")
+    changed_champion, _ = start_program(workspace, TRAINJOB_WORKFLOW_RUN="airflow/d/other").communicate()
+    assert count_reused(changed_champion) == 2
+    rows = next((workspace / "dataset/heldout").iterdir())
+    os.utime(rows)
+    changed_rows, _ = start_program(workspace, TRAINJOB_WORKFLOW_RUN="airflow/d/other").communicate()
+    assert count_reused(changed_rows) == 0

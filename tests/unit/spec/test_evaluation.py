@@ -1,0 +1,94 @@
+"""The step Evaluate: its rules, and the TrainJob that runs it."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainjob import Evaluate, InvalidSpec
+from trainjob.manifest import build_trainjob
+from trainjob.manifest.request_parser import parse_documents
+from trainjob.manifest.steps import to_trainjob
+from trainjob.status import parse_step_result
+
+BETTER = {"tickets/acc": {"better_than_champion": True}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"tasks": []}, "tasks cannot be []: it must have at least 1 items"),
+        ({"tasks": ["arc_easy,mmlu"]}, "it must be the name of a task of lm-evaluation-harness, such as arc_easy"),
+        ({"gates": {"other/acc": {"minimum": 1}}}, "it must be TASK/METRIC with one of the tasks: tickets"),
+        ({"gates": {"tickets": {"minimum": 1}}}, "it must be TASK/METRIC with one of the tasks: tickets"),
+        ({"gates": {"tickets/acc": {}}}, "gates.tickets/acc is required: give minimum, maximum, "),
+        ({"gates": {"tickets/acc": {"minimum": float("nan")}}}, "gates.tickets/acc.minimum cannot be nan"),
+        ({"gates": BETTER}, "champion_path is required: the gate of tickets/acc compares with it"),
+        ({"gates": BETTER, "champion_path": "/workspace/export"}, "it must be another folder than model_path"),
+        ({"allow_missing_champion": True}, "champion_path is required: allow_missing_champion is about its folder"),
+        ({"model_path": "output/epoch_0"}, "export the training's checkpoint first"),
+        ({"champion_path": "../x"}, "it must be a path below /workspace, without '..' and '='"),
+        ({"model_path": "/workspace/"}, "it must be a folder below /workspace, such as export"),
+        ({"output_path": "dataset/results"}, "another step writes /workspace/dataset; name another folder"),
+        ({"program": "image"}, "name one with trainjob"),
+        ({"confidence": 1}, "confidence cannot be 1"),
+        ({"model": "x"}, "did you mean model_path?"),
+        ({"dtype": "bf16"}, "did you mean precision?"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_what_is_allowed(fields, problem):
+    with pytest.raises(InvalidSpec) as refused:
+        Evaluate(**{"workspace": "tickets", "tasks": ["tickets"], **fields})
+    assert problem in str(refused.value)
+
+
+TEXT = """
+step: Evaluate
+workspace: tickets
+tasks: [tickets, "gsm8k"]
+model_path: /workspace/candidate
+champion_path: champion
+task_path: dataset/tasks
+chat_template: true
+limit: 100
+num_fewshot: 0
+generation: {max_gen_toks: 64}
+resources: {gpu: 1}
+gates:
+  tickets/exact_match: {minimum: 0.9, not_worse_than_champion: 0}
+  gsm8k/exact_match,strict-match: {better_than_champion: true}
+"""
+
+
+def test_the_pod_gets_all_fields_as_arguments():
+    [step] = parse_documents(TEXT, "file").requests
+    job = to_trainjob(step)
+    arguments = [*job.trainer.args]
+    assert arguments.count("--task") == 2
+    assert arguments[-1] == "--chat-template"
+    options = dict(zip(arguments[:-1:2], arguments[1:-1:2], strict=True))
+    assert options == {
+        "--model": "/workspace/candidate",
+        "--champion": "/workspace/champion",
+        "--task-folder": "/workspace/dataset/tasks",
+        "--output": "/workspace/evaluation",
+        "--workspace": "/workspace",
+        "--limit": "100",
+        "--num-fewshot": "0",
+        "--generation": '{"max_gen_toks": 64}',
+        "--batch-size": "8",
+        "--precision": "auto",
+        "--seed": "0",
+        "--gates": '{"gsm8k/exact_match,strict-match": {"better_than_champion": true}, '
+        '"tickets/exact_match": {"minimum": 0.9, "not_worse_than_champion": 0.0}}',
+        "--confidence": "0.95",
+        "--task": "gsm8k",
+    }
+    assert job.model_check.folders == ("/workspace/candidate",)  # the champion is of another run
+    assert to_trainjob(step.model_copy(update={"any_run": True})).model_check is None
+    [container] = [build_trainjob(job, name="e-1", namespace="team")["spec"]["trainer"]]
+    assert container["numNodes"] == 1
+    assert all(len(word) < 65_536 for word in [*container["command"], *container["args"]])
+
+
+def test_the_last_line_is_the_result_of_the_step():
+    assert parse_step_result('evaluate: done {"passed": false}') == {"passed": False}
