@@ -13,7 +13,7 @@ from typing import Any
 
 from tools.parameters.docstrings import format_entries, wrap_paragraphs
 from tools.parameters.fields import Field, list_fields
-from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
+from trainjob.spec import Evaluate, ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
 
 PATH = Path("providers/airflow/src/trainjob_airflow/operators/steps.py")
 ARGUMENT_NAMES = {"queue": "queue_name"}
@@ -56,8 +56,15 @@ _MANIFEST = Field(
     "or JSON file beside the DAG's file; both may have templates. The names of the created TrainJobs begin with the "
     "manifest's name",
 )
-MORE_FIELDS = (_MANIFEST,)
-"""Arguments that are no fields of a step."""
+_SKIP_DOWNSTREAM = Field(
+    "skip_downstream",
+    "boolean",
+    True,
+    required=False,
+    description="whether the tasks directly after this one are skipped if a gate fails",
+)
+MORE_FIELDS = {"TrainJobOperator": _MANIFEST, "EvaluateOperator": _SKIP_DOWNSTREAM}
+"""Arguments that are no fields of a step, by their operator."""
 _FETCHED = "The XCom also has `uri`, `revision`, `files` and `bytes` of the fetched {}, as far as the log reports them."
 _OPERATORS: Mapping[str, _Operator] = {
     "InitializeDatasetOperator": _Operator(
@@ -81,6 +88,13 @@ _OPERATORS: Mapping[str, _Operator] = {
         "The XCom also has the model's `location` and what the export's log reports about it, such as `digest`, "
         "`metrics` and `bytes`.",
     ),
+    "EvaluateOperator": _Operator(
+        Evaluate,
+        "EvaluationOperator",
+        "Score a model with lm-evaluation-harness, and compare it with a champion.\n\n"
+        "If a gate fails, the task succeeds, and the tasks directly after it are skipped, unless `skip_downstream` is "
+        "False. The XCom also has `passed`, `scores`, `champion_scores`, `differences`, `gates` and `report`.",
+    ),
     "TrainJobOperator": _Operator(
         TrainJob,
         "ManifestOperator",
@@ -101,7 +115,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.spec import {steps}
 from trainjob_airflow.operators.base import StepOperator
-from trainjob_airflow.operators.step_bases import ExportOperator, FetchOperator, ManifestOperator
+from trainjob_airflow.operators.step_bases import (
+    EvaluationOperator,
+    ExportOperator,
+    FetchOperator,
+    ManifestOperator,
+)
 
 if TYPE_CHECKING:
     from datetime import timedelta

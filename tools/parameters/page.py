@@ -15,6 +15,7 @@ from tools.parameters import components, operators
 from tools.parameters.fields import Field, list_fields, parse_entries
 from trainjob.framework_modules import GROUP, list_own_frameworks
 from trainjob.spec import (
+    Evaluate,
     ExportModel,
     FineTune,
     InitializeDataset,
@@ -28,7 +29,7 @@ from trainjob.spec.base import Spec
 
 PATH = Path("docs/reference/parameters.md")
 _BASE_OPERATOR = Path(__file__).resolve().parents[2] / operators.PATH.parent / "base.py"
-_STEPS = (InitializeDataset, InitializeModel, FineTune, ExportModel, TrainJob)
+_STEPS = (InitializeDataset, InitializeModel, FineTune, ExportModel, Evaluate, TrainJob)
 _KINDS = {
     "text": "text",
     "boolean": "true or false",
@@ -124,8 +125,8 @@ def _render_operator_arguments() -> Iterator[str]:
     for name, text in described.items():
         if name not in ("step_arguments", "task_arguments"):
             yield _format_row(f"`{name}`", text)
-    for each in operators.MORE_FIELDS:
-        yield _format_row(f"`{each.name}` of `TrainJobOperator`", each.full_description)
+    for operator, each in operators.MORE_FIELDS.items():
+        yield _format_row(f"`{each.name}` of `{operator}`", each.full_description)
     yield ""
 
 

@@ -48,7 +48,8 @@ KINDS_OF_OTHER_TESTS = dict.fromkeys(
     ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass"),
     "tests/e2e/controlplane/test_queues_page.py",
 )
-HELM_VALUES = "values.yaml"  # title of the blocks that tests/integration/airflow/test_pages.py checks
+# Titles of blocks that other tests check: tests/integration/airflow/test_pages.py, and tests/integration/evaluation.
+OTHER_FILES = ("values.yaml", "tasks/tickets.yaml")
 SLOW_ON_CLUSTER = "docs/how-to/from-kubeflow-sdk.md"  # it trains with TorchTune, as README.md's does
 RUN_ON_CLUSTER = [block for block in python_blocks("core") if "connect()" in block.text]
 RUN_HERE = [
@@ -111,7 +112,7 @@ def test_json_blocks_are_valid(block):
 @blocks_of_language("yaml")
 def test_yaml_blocks_are_accepted(block, tmp_path, request):
     documents = [one for one in yaml.safe_load_all(block.text) if one]
-    if block.title == HELM_VALUES:
+    if block.title in OTHER_FILES:
         return
     kinds = {one.get("kind", "") for one in documents}
     if kinds & {"", "TrainJob"}:

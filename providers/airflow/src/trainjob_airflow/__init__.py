@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         SuspendTrainJobOperator,
     )
     from trainjob_airflow.operators.steps import (
+        EvaluateOperator,
         ExportModelOperator,
         FineTuneOperator,
         InitializeDatasetOperator,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "DeleteTrainJobOperator": "operators.lifecycle",
+    "EvaluateOperator": "operators.steps",
     "ExportModelOperator": "operators.steps",
     "FineTuneOperator": "operators.steps",
     "InitializeDatasetOperator": "operators.steps",
@@ -49,6 +51,7 @@ _MODULES = {
 
 __all__ = [
     "DeleteTrainJobOperator",
+    "EvaluateOperator",
     "ExportModelOperator",
     "FineTuneOperator",
     "InitializeDatasetOperator",

@@ -49,6 +49,55 @@ class ExportOperator(StepOperator):
         return {"location": self.destination, **get_model_facts(step_result)}
 
 
+class EvaluationOperator(StepOperator):
+    """Base class of the operator that evaluates a model."""
+
+    def __init__(self, *, skip_downstream: bool = True, **arguments: Any) -> None:
+        """Create the operator.
+
+        Args:
+            skip_downstream: whether the tasks directly after this one are skipped if a gate fails. The task itself
+                succeeds. With False, a later task decides by `passed` in the XCom.
+            **arguments: arguments of [StepOperator][].
+        """
+        super().__init__(**arguments)
+        self.skip_downstream = skip_downstream
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Evaluate the model; see [StepOperator.execute][] for errors.
+
+        Raises:
+            DownstreamTasksSkipped: for Airflow: a gate has failed.
+        """
+        return self._apply_gates(context, super().execute(context))
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume the task after its deferral.
+
+        Raises:
+            DownstreamTasksSkipped: for Airflow: a gate has failed.
+        """
+        return self._apply_gates(context, super().resume_execution(next_method, next_kwargs, context))
+
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
+        """Return scores, differences and gates of the evaluation, as its log reports them."""
+        names = ("passed", "scores", "champion_scores", "differences", "gates", "report")
+        return {name: step_result[name] for name in names if name in step_result}
+
+    def _apply_gates(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the result, or skip the next tasks if a gate has failed."""
+        failed = [gate for gate in result.get("gates", ()) if not gate["passed"]]
+        for gate in failed:
+            self.log.warning("gate failed: %s: %s: %s", gate["metric"], gate["rule"], gate["found"])
+        if failed and self.skip_downstream:
+            from trainjob_airflow.downstream import skip_downstream
+
+            if self.do_xcom_push:
+                context["ti"].xcom_push("return_value", result)  # Airflow stores no result with a skip
+            skip_downstream(self, context)
+        return result
+
+
 class ManifestOperator(StepOperator):
     """Base class of the operator for any TrainJob, which may also be given as a manifest."""
 

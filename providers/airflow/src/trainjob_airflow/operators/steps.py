@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
+from trainjob.spec import Evaluate, ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
 from trainjob_airflow.operators.base import StepOperator
-from trainjob_airflow.operators.step_bases import ExportOperator, FetchOperator, ManifestOperator
+from trainjob_airflow.operators.step_bases import (
+    EvaluationOperator,
+    ExportOperator,
+    FetchOperator,
+    ManifestOperator,
+)
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -788,6 +793,224 @@ class ExportModelOperator(ExportOperator):
                 "any_run": any_run,
                 "metadata": metadata,
                 "registry": registry,
+                "env": env,
+                "secret": secret,
+                "program": program,
+                "name": name,
+                "labels": labels,
+                "annotations": annotations,
+                "deadline": deadline,
+                "queue": queue_name,
+                "placement": placement,
+                "volumes": volumes,
+                "managed_by": managed_by,
+                "suspend": suspend,
+                "runtime_patches": runtime_patches,
+                "queue_timeout": queue_timeout,
+                "start_timeout": start_timeout,
+                "interruption_retries": interruption_retries,
+                "on_kill": on_kill,
+                "on_failure": on_failure,
+                "ttl_after_success": ttl_after_success,
+                "ttl_after_failure": ttl_after_failure,
+            },
+            **arguments,
+        )
+
+
+class EvaluateOperator(EvaluationOperator):
+    """Score a model with lm-evaluation-harness, and compare it with a champion.
+
+    If a gate fails, the task succeeds, and the tasks directly after it are skipped, unless `skip_downstream` is False.
+    The XCom also has `passed`, `scores`, `champion_scores`, `differences`, `gates` and `report`.
+    """
+
+    step_type = Evaluate
+    template_fields: Sequence[str] = (
+        "workspace",
+        "tasks",
+        "model_path",
+        "champion_path",
+        "allow_missing_champion",
+        "task_path",
+        "gates",
+        "limit",
+        "num_fewshot",
+        "chat_template",
+        "generation",
+        "batch_size",
+        "precision",
+        "seed",
+        "confidence",
+        "output_path",
+        "image",
+        "step_resources",
+        "after_jobs",
+        "any_run",
+        "env",
+        "secret",
+        "program",
+        "name",
+        "labels",
+        "annotations",
+        "deadline",
+        "queue_name",
+        "placement",
+        "volumes",
+        "managed_by",
+        "suspend",
+        "runtime_patches",
+        "queue_timeout",
+        "start_timeout",
+        "interruption_retries",
+        "on_kill_action",
+        "on_failure_action",
+        "ttl_after_success",
+        "ttl_after_failure",
+        *StepOperator.template_fields,
+    )
+
+    def __init__(
+        self,
+        *,
+        workspace: Workspace | WorkspaceVolume | str,
+        tasks: Sequence[str],
+        model_path: str | None = None,
+        champion_path: str | None = None,
+        allow_missing_champion: bool | None = None,
+        task_path: str | None = None,
+        gates: Mapping[str, Any] | None = None,
+        limit: int | str | None = None,
+        num_fewshot: int | str | None = None,
+        chat_template: bool | None = None,
+        generation: Mapping[str, Any] | None = None,
+        batch_size: int | str | None = None,
+        precision: str | None = None,
+        seed: int | str | None = None,
+        confidence: float | str | None = None,
+        output_path: str | None = None,
+        image: str | None = None,
+        resources: Mapping[str, Any] | None = None,
+        after_jobs: Sequence[str] | None = None,
+        any_run: bool | None = None,
+        env: Mapping[str, Any] | None = None,
+        secret: SecretReference | Mapping[str, Any] | str | None = None,
+        program: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        deadline: timedelta | float | str | None = None,
+        queue_name: Queue | Mapping[str, Any] | str | None = None,
+        placement: Placement | Mapping[str, Any] | str | None = None,
+        volumes: Sequence[Any] | None = None,
+        managed_by: str | None = None,
+        suspend: bool | None = None,
+        runtime_patches: Sequence[Any] | None = None,
+        queue_timeout: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
+        interruption_retries: int | str | None = None,
+        on_kill: str | None = None,
+        on_failure: str | None = None,
+        ttl_after_success: timedelta | float | str | None = None,
+        ttl_after_failure: timedelta | float | str | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Create the operator; `StepOperator` describes further arguments.
+
+        Args:
+            workspace: PersistentVolumeClaim with the model. It is a `Workspace`, the name of an existing PVC, or a
+                `trainjob.WorkspaceVolume`.
+            tasks: names of the tasks of lm-evaluation-harness 0.4.13, such as `arc_easy`, or of your own task files.
+            model_path: folder of the model below `/workspace`, such as the path to which a step has exported it; by
+                default `export`.
+            champion_path: folder of the model to compare with, below `/workspace`; by default there is no comparison.
+                Both are scored on the same rows, and compared row by row.
+            allow_missing_champion: whether gates that compare have passed while the folder of the champion does not
+                exist, as in the first run of a workflow that promotes into it. Otherwise the step fails.
+            task_path: folder with your own task files in YAML, below `/workspace`. Paths in these files are relative to
+                `/workspace`, such as `dataset/eval/eval.jsonl`.
+            gates: a `Gate`, or a dict of its fields, by metric: task and metric as in `arc_easy/acc`, with the filter
+                after a comma if it has one, as in `gsm8k/exact_match,strict-match`.
+            limit: number of rows of each task; by default all.
+            num_fewshot: number of solved examples before each row; by default the task's own.
+            chat_template: whether prompts get the form of the tokenizer's chat template.
+            generation: arguments of the generation, such as `{"max_gen_toks": 64}`, in addition to the task's own.
+            batch_size: number of rows at once; by default `8`.
+            precision: data type of the weights: `auto` (as the model's configuration says), `fp32`, `bf16` or `fp16`;
+                by default `auto`.
+            seed: seed of examples and generation.
+            confidence: confidence level of the differences' intervals; by default `0.95`.
+            output_path: folder of the results below `/workspace`: `report.json`, and the samples of each task.
+                Evaluations that share a workspace each need their own folder. By default `evaluation`.
+            image: image with torch; by default the runtime's. pip installs what else is missing, with fixed versions.
+            resources: resources of the step's pod, such as `{"gpu": 1, "memory": "32Gi"}`. With several GPUs, the
+                layers of the model are divided among them.
+            after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
+                workflow run. A model without a record of its TrainJob is always accepted, and so is the champion.
+            any_run: whether to evaluate the model of any workflow run.
+            env: environment variables by name; secrets as `SecretKeyReference`.
+            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+            program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so
+                that any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments.
+                By default `packed`.
+            name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
+                a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+            annotations: annotations of the TrainJob and of its pods, in the same way.
+            deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
+                the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+            queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
+                class or a topology. Airflow's own `queue` selects workers.
+            placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+            volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+                `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
+                because an older one also runs it on this cluster.
+            suspend: whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+            runtime_patches: patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+                applied after those of the other fields. Trainer 2.2 and later.
+            queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
+                such as `8h`; by default there is no limit.
+            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
+            interruption_retries: how often another attempt starts after the infrastructure has interrupted the
+                TrainJob, for example by an eviction, a preemption or a drain. These attempts do not count as retries of
+                the workflow engine. With 0, an interruption is a failure. By default `3`.
+            on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
+                pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
+            on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+                `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods
+                are retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+                `delete`.
+            ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+                deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+            ttl_after_failure: the same time after it has failed.
+            **arguments: arguments of `StepOperator` and `BaseOperator`.
+
+        Raises:
+            InvalidSpec: an argument has a wrong value, is missing, or does not exist.
+        """
+        super().__init__(
+            step_arguments={
+                "workspace": workspace,
+                "tasks": tasks,
+                "model_path": model_path,
+                "champion_path": champion_path,
+                "allow_missing_champion": allow_missing_champion,
+                "task_path": task_path,
+                "gates": gates,
+                "limit": limit,
+                "num_fewshot": num_fewshot,
+                "chat_template": chat_template,
+                "generation": generation,
+                "batch_size": batch_size,
+                "precision": precision,
+                "seed": seed,
+                "confidence": confidence,
+                "output_path": output_path,
+                "image": image,
+                "resources": resources,
+                "after_jobs": after_jobs,
+                "any_run": any_run,
                 "env": env,
                 "secret": secret,
                 "program": program,
