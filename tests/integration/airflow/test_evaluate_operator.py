@@ -22,12 +22,17 @@ def test_a_failed_gate_skips_the_next_tasks_and_is_no_error(airflow, tmp_path, d
     failed = {**report, "passed": False, "gates": [GATES[0], {**GATES[1], "passed": False}]}
     for name, result in (("passed", report), ("failed", failed)):
         (tmp_path / f"{name}.log").write_text(f"evaluate: model, task 1 of 1\nevaluate: done {json.dumps(result)}\n")
-    output, tasks, state = run_dag(airflow, "gated", FOLDER=str(tmp_path), DEFERRABLE=deferrable)
+    (tmp_path / "lost.log").write_text("evaluate: model, task 1 of 1\n")
+    output, tasks, _ = run_dag(airflow, "gated", FOLDER=str(tmp_path), DEFERRABLE=deferrable)
     states = {name: state for name, (state, _) in tasks.items()}
-    skipped = ("failed_promote", "failed_serve")
-    assert states == {name: "skipped" if name in skipped else "success" for name in tasks}, output[-4000:]
-    assert len(states) == 12
-    assert state == "success"
+    others = {
+        **dict.fromkeys(("failed_promote", "failed_serve"), "skipped"),
+        "lost": "failed",  # without a result nothing shows that the model has passed
+        **dict.fromkeys(("lost_promote", "lost_serve"), "upstream_failed"),
+    }
+    assert states == {name: others.get(name, "success") for name in tasks}, output[-4000:]
+    assert len(states) == 16
+    assert "has no result, so its gates can't be applied" in output
     assert "gate failed: tickets/acc: better than the champion: better by 0.1" in output
     for task, result in (("passed", report), ("failed", failed), ("decided_later", failed)):
         found = read_xcom("gated", "return_value", task)

@@ -25,6 +25,7 @@ with DAG("gated", schedule=None, default_args={"retries": 0, "deferrable": os.en
         ("passed", "passed", {}),
         ("failed", "failed", {}),
         ("decided_later", "failed", {"skip_downstream": False}),
+        ("lost", "lost", {"skip_downstream": False}),
     ):
         trainer = CustomTrainerContainer(command=("cat", f"{FOLDER}/{log}.log"), num_nodes=1)
         scored = ScoredOperator(task_id=name, trainer=trainer, **more)

@@ -9,11 +9,18 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.spec import TrainJobManifest
 from trainjob_airflow.operators.base import StepOperator
 from trainjob_airflow.operators.unknown_arguments import ARGUMENT_NAMES
+from trainjob_airflow.version_compat import AirflowException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from trainjob.status import Outcome
+
+
+_NO_RESULT = (
+    "the available part of the evaluation's log has no result, so its gates can't be applied; the result is in "
+    "report.json in the folder output_path of the workspace"
+)
 
 
 class FetchOperator(StepOperator):
@@ -68,6 +75,7 @@ class EvaluationOperator(StepOperator):
 
         Raises:
             DownstreamTasksSkipped: for Airflow: a gate has failed.
+            AirflowException: the log has no result.
         """
         return self._apply_gates(context, super().execute(context))
 
@@ -76,6 +84,7 @@ class EvaluationOperator(StepOperator):
 
         Raises:
             DownstreamTasksSkipped: for Airflow: a gate has failed.
+            AirflowException: the log has no result.
         """
         return self._apply_gates(context, super().resume_execution(next_method, next_kwargs, context))
 
@@ -85,7 +94,13 @@ class EvaluationOperator(StepOperator):
         return {name: step_result[name] for name in names if name in step_result}
 
     def _apply_gates(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result, or skip the next tasks if a gate has failed."""
+        """Return the result, or skip the next tasks if a gate has failed.
+
+        Raises:
+            AirflowException: the log has no result, so nothing shows that the gates have passed.
+        """
+        if "passed" not in result:
+            raise AirflowException(_NO_RESULT)
         failed = [gate for gate in result.get("gates", ()) if not gate["passed"]]
         for gate in failed:
             self.log.warning("gate failed: %s: %s: %s", gate["metric"], gate["rule"], gate["found"])
