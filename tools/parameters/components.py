@@ -16,6 +16,7 @@ from tools.parameters.fields import Field, list_fields
 from trainjob.spec import (
     CustomTrainer,
     CustomTrainerContainer,
+    Evaluate,
     ExportModel,
     FineTune,
     InitializeDataset,
@@ -173,6 +174,11 @@ _TRAINING_METRICS = (
         "`gpu_seconds`, `pod_seconds` and `attempts`, as far as they are known."
     ),
 )
+_CONDITION = (
+    "To run the next steps only after a good score, create them inside "
+    '`with dsl.If(evaluated.outputs["passed"] == True):`. `kfp.local` 2.17 evaluates such a condition as false. There, '
+    "pass `passed` to a nested pipeline that contains the `dsl.If`."
+)
 COMPONENTS = (
     Component(
         "data_processing/initialize_dataset",
@@ -251,9 +257,7 @@ COMPONENTS = (
         "Score the content of a workspace with a function, and compare a score to a minimum.\n\n"
         "The function runs in a TrainJob under torchrun, on each node. The dict that rank 0 returns has the scores by "
         'name, such as {"exact_match": 0.98}. Settings on the task apply to the TrainJob\'s pods.\n\n'
-        "The step succeeds with any score. To run the next steps only after a good score, create them inside "
-        '`with dsl.If(evaluated.outputs["passed"] == True):`. `kfp.local` 2.17 evaluates such a condition as false. '
-        "There, pass `passed` to a nested pipeline that contains the `dsl.If`.\n\n"
+        f"The step succeeds with any score. {_CONDITION}\n\n"
         "A model in a folder that `function_args` or `env` names must be of this run; see `after_jobs`. With "
         "`after_jobs`, the step may be cached.",
         "`/workspace`; empty if no workspace is mounted.",
@@ -287,6 +291,28 @@ COMPONENTS = (
         outputs=(
             ("score", "float", "Value of the score `metric`."),
             ("passed", "bool", "Whether the score is at least `minimum`."),
+        ),
+    ),
+    Component(
+        "evaluation/evaluate_model",
+        Evaluate,
+        "Score a model with lm-evaluation-harness, and compare it with a champion.\n\n"
+        f"A gate that fails is a result and no error. {_CONDITION}\n\n"
+        "A model of another run is refused; see `after_jobs`. With `after_jobs`, the step may be cached.",
+        "Folder with `report.json` and the samples of each task.",
+        artifacts=(
+            (
+                "metrics",
+                "dsl.Metrics",
+                (
+                    "all scores, those of the champion and the differences (`champion_` and `difference_` before the "
+                    "name), and `attempts`."
+                ),
+            ),
+        ),
+        outputs=(
+            ("passed", "bool", "Whether all gates have passed."),
+            ("report", "str", "JSON object with `scores`, `champion_scores`, `differences` and `gates`."),
         ),
     ),
 )

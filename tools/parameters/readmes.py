@@ -59,6 +59,7 @@ def _format_example(component: Component) -> str:
     further = _EXAMPLE_INPUTS.get(component.name, ())
     fields = components.list_component_fields(component)
     shown = {each.name: components.get_type(each) for each in fields if each.required or each.name in further}
+    shown = {name: kind.partition("[")[0].lower() if "[" in kind else kind for name, kind in shown.items()}  # List[str]
     signature = ", ".join(f"{name}: {kind}" for name, kind in shown.items())
     call = ", ".join(f"{name}={name}" for name in shown)
     lines = (

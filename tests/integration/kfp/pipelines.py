@@ -12,6 +12,7 @@ from kfp import compiler, components, dsl, local
 from trainjob_kfp import (
     cleanup,
     evaluate,
+    evaluate_model,
     export_model,
     fine_tune,
     initialize_dataset,
@@ -198,6 +199,28 @@ def kept_job_with_cleanup():
     with dsl.ExitHandler(cleanup()):
         kept = train(image="busybox", command=["sh", "-c", "echo started; sleep 600"], on_kill="keep")
         train(image="busybox", command=["echo", "never"]).after(kept)
+
+
+@dsl.pipeline
+def follow(passed: bool):
+    with dsl.If(passed == True):  # noqa: E712 - kfp builds the condition from this comparison
+        train(image="lm_eval", command=["echo", "promoted"])
+
+
+@dsl.pipeline
+def compared(workspace: str, model: str, champion: str):
+    scored = evaluate_model(
+        workspace=workspace,
+        model_path=model,
+        champion_path=champion,
+        task_path="tasks",
+        tasks=["tickets_choice"],
+        chat_template=True,
+        gates={"tickets_choice/acc": {"better_than_champion": True}},
+        image="lm_eval",
+        env={"HF_HUB_OFFLINE": "1"},
+    )
+    follow(passed=scored.outputs["passed"])
 
 
 @dsl.pipeline

@@ -32,6 +32,7 @@ REQUIRED = {
     "export_model": {"workspace": "claim"},
     "train": {"image": "busybox", "command": ["true"]},
     "evaluate": {"function": FUNCTION, "metric": "share", "minimum": 0.5},
+    "evaluate_model": {"workspace": "claim", "tasks": ["tickets"]},
     "cleanup": {},
 }
 TRL = {"model": "m", "framework": "trl", "method": "sft"}
@@ -127,6 +128,9 @@ WRONG = [
     ("fine_tune", {**LLAMAFACTORY, "arguments": {"hub_token": SECRET}}, "arguments.hub_token"),
     ("fine_tune", {**LLAMAFACTORY, "queue": "Not A Queue"}, "queue"),
     ("fine_tune", {**UNSLOTH, "lora_rank": -4}, "lora_rank"),
+    ("evaluate_model", {"gates": {"other/acc": {"minimum": 0.5}}}, "gates"),
+    ("evaluate_model", {"gates": {"tickets/acc": {"better_than_champion": True}}}, "champion_path"),
+    ("evaluate_model", {"model_path": "output/epoch_0"}, "model_path"),
     ("export_model", {"destination": IN_URI}, "destination"),
     ("export_model", {"destination": "ftp://server/path"}, "destination"),
     ("export_model", {"adapter": "other"}, "adapter"),
@@ -439,6 +443,8 @@ RIGHT = [
     ("train", {"num_nodes": [2, 8], "shrink_after": "5m"}),
     ("train", {"num_nodes": from_run("number")}),
     ("train", {"num_nodes": lambda values: [2, values["number"]]}),
+    ("evaluate_model", {"tasks": lambda values: [values["text"]], "limit": lambda values: values["number"]}),
+    ("evaluate_model", {"champion_path": "champion", "gates": {"tickets/acc": {"better_than_champion": True}}}),
     ("export_model", {"endpoint": "https://minio", "region": "eu"}),
     ("export_model", {"registry": lambda values: {"server": "https://registry", "model": values["text"]}}),
     ("export_model", {"registry": lambda values: {**MLFLOW, "alias": values["text"]}}),

@@ -9,11 +9,18 @@ import pytest
 from kfp import dsl
 
 from trainjob.client import LogLine
-from trainjob.errors import InvalidSpec
+from trainjob.errors import InvalidSpec, TrainJobError
 from trainjob.spec import WorkspaceVolume
 from trainjob.status import Category, Outcome, Phase, Progress, Usage
 from trainjob_kfp.model_location import choose_destination, find_uri, update_artifact
-from trainjob_kfp.outputs import LogSummary, build_outputs, log_scores, log_training_metrics, write_loss_curve
+from trainjob_kfp.outputs import (
+    LogSummary,
+    build_outputs,
+    log_evaluation,
+    log_scores,
+    log_training_metrics,
+    write_loss_curve,
+)
 
 COMPLETE = Outcome(
     "tune",
@@ -167,6 +174,30 @@ def test_a_score_is_compared_with_the_minimum(minimum, passed):
 def test_a_missing_score_is_an_error(line, message):
     with pytest.raises(InvalidSpec, match=f"'exact_match'.*{message}"):
         log_scores(make_log_summary(line), "exact_match", 0.5, dsl.Metrics())
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_scores_champion_and_differences_of_an_evaluation_are_metrics(passed):
+    report = {
+        "passed": passed,
+        "scores": {"gsm8k/exact_match,strict-match": {"value": 0.5}, "t/loss": {"value": None}},
+        "champion_scores": {"gsm8k/exact_match,strict-match": {"value": 0.25}},
+        "differences": {"gsm8k/exact_match,strict-match": {"value": 0.25, "low": 0.1, "high": 0.4}},
+        "gates": [],
+    }
+    metrics, summary = dsl.Metrics(), make_log_summary(f"evaluate: done {json.dumps(report)}")
+    assert log_evaluation(summary, metrics) == (passed, json.dumps(report))
+    assert metrics.metadata == {
+        "attempts": 1.0,
+        "gsm8k_exact_match_strict-match": 0.5,
+        "champion_gsm8k_exact_match_strict-match": 0.25,
+        "difference_gsm8k_exact_match_strict-match": 0.25,
+    }
+
+
+def test_an_evaluation_without_a_result_is_an_error():
+    with pytest.raises(TrainJobError, match=r"has no result\n.*report\.json"):
+        log_evaluation(make_log_summary("evaluate: model, task 1 of 1"), dsl.Metrics())
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ CHAIN = {
     "initialize_model": {"storage_uri": "hf://acme/llama"},
     "fine_tune": {"model": "llama3.2-1b", "framework": "torchtune"},
     "export_model": {"destination": "s3://models/tickets"},
+    "evaluate_model": {"tasks": ["tickets"]},
 }
 
 
@@ -239,7 +240,7 @@ def test_a_function_may_resume():
     assert steps.train({"image": "busybox", "resume": False}, None).trainer.image == "busybox"
 
 
-@pytest.mark.parametrize("name", ["initialize_dataset", "initialize_model", "export_model"])
+@pytest.mark.parametrize("name", ["initialize_dataset", "initialize_model", "export_model", "evaluate_model"])
 def test_resources_of_a_step_override_those_of_the_task(name):
     arguments = {**CHAIN[name], "workspace": "tickets", "resources": {"memory": "4Gi"}}
     assert getattr(steps, name)(arguments, None).resources == {"memory": "4Gi"}

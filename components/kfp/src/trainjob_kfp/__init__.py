@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trainjob_kfp.components.data_processing.initialize_model import initialize_model
     from trainjob_kfp.components.deployment.export_model import export_model
     from trainjob_kfp.components.evaluation.evaluate import evaluate
+    from trainjob_kfp.components.evaluation.evaluate_model import evaluate_model
     from trainjob_kfp.components.training.cleanup import cleanup
     from trainjob_kfp.components.training.fine_tune import fine_tune
     from trainjob_kfp.components.training.train import train
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "cleanup": "components.training.cleanup",
     "evaluate": "components.evaluation.evaluate",
+    "evaluate_model": "components.evaluation.evaluate_model",
     "export_model": "components.deployment.export_model",
     "fine_tune": "components.training.fine_tune",
     "initialize_dataset": "components.data_processing.initialize_dataset",
@@ -33,6 +35,7 @@ _MODULES = {
 __all__ = [
     "cleanup",
     "evaluate",
+    "evaluate_model",
     "export_model",
     "fine_tune",
     "initialize_dataset",

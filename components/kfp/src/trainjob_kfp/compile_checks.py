@@ -18,7 +18,7 @@ from kfp import dsl
 from trainjob.errors import InvalidSpec, Problem, ProblemKind
 from trainjob.framework_modules import list_own_frameworks
 from trainjob.manifest import to_trainjob
-from trainjob.spec import ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
+from trainjob.spec import Evaluate, ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
 from trainjob.spec.base import iterate_texts
 from trainjob.spec.credential_checks import check_source, check_text
 from trainjob.spec.problems import describe_unknown_argument
@@ -29,7 +29,7 @@ from trainjob_kfp.input_names import CONFIG_FIELDS, name_inputs
 from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, list_launch_problems
 
 _NO_STEP_ARGUMENTS = (*LAUNCH_ARGUMENTS, "metric", "minimum")
-_STEPS_WITH_AFTER_JOBS = ("evaluate", "export_model")
+_STEPS_WITH_AFTER_JOBS = ("evaluate", "evaluate_model", "export_model")
 _STEPS: Mapping[str, type[Any]] = {
     "initialize_dataset": InitializeDataset,
     "initialize_model": InitializeModel,
@@ -37,6 +37,7 @@ _STEPS: Mapping[str, type[Any]] = {
     "export_model": ExportModel,
     "train": TrainJob,
     "evaluate": TrainJob,
+    "evaluate_model": Evaluate,
 }
 
 # Placeholders of KFP, and those of Argo in texts. The source of a function may contain `{{` without being one.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from trainjob.client import LogLine
-from trainjob.errors import InvalidSpec, Problem
+from trainjob.errors import InvalidSpec, Problem, TrainJobError
 from trainjob.spec import WorkspaceVolume
 from trainjob.status import Outcome, parse_step_result, parse_tracking_url
 from trainjob_kfp.loss_curve import Curves, render_loss_curve
@@ -171,6 +171,33 @@ def log_scores(log_summary: LogSummary, metric: str, minimum: float, metrics: Me
     for name, value in scores.items():
         metrics.log_metric(name, float(value))
     return float(scores[metric]), scores[metric] >= minimum
+
+
+def log_evaluation(log_summary: LogSummary, metrics: Metrics) -> tuple[bool, str]:
+    """Record the scores of a model and of its champion, and the differences of the two.
+
+    The names are those of [log_training_metrics][], such as `tickets_exact_match`, `champion_tickets_exact_match` and
+    `difference_tickets_exact_match`.
+
+    Returns:
+        Whether all gates have passed, and the report as JSON.
+
+    Raises:
+        TrainJobError: the log has no result, so nothing shows that the gates have passed.
+    """
+    report = log_summary.step_result
+    if "passed" not in report:
+        hint = "the result is in report.json in the folder output_path of the workspace"
+        raise TrainJobError("the available part of the evaluation's log has no result", hint=hint)
+    found = {
+        f"{prefix}{name}": score["value"]
+        for prefix, key in (("", "scores"), ("champion_", "champion_scores"), ("difference_", "differences"))
+        for name, score in report[key].items()
+        if score["value"] is not None
+    }
+    for name, value in _by_metric_name({"attempts": log_summary.attempt, **found}).items():
+        metrics.log_metric(name, float(value))
+    return bool(report["passed"]), json.dumps(report)
 
 
 def _is_number(value: Any) -> bool:

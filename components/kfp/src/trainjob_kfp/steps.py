@@ -16,6 +16,7 @@ from trainjob.manifest import add_env
 from trainjob.spec import (
     CustomTrainer,
     CustomTrainerContainer,
+    Evaluate,
     ExportModel,
     FineTune,
     InitializeDataset,
@@ -63,6 +64,14 @@ def export_model(arguments: Mapping[str, Any], task_config: TaskConfig | None) -
     The arguments and errors are those of [fine_tune][].
     """
     return ExportModel(**_collect_fields_and_resources(arguments, task_config))
+
+
+def evaluate_model(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> Evaluate:
+    """Return the step of the component `evaluate_model`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
+    return Evaluate(**_collect_fields_and_resources(arguments, task_config))
 
 
 def fine_tune(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> FineTune:
