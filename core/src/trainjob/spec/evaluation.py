@@ -53,10 +53,6 @@ def _validate_task(name: str) -> str:
     return name
 
 
-def _validate_generation(arguments: dict[str, Any]) -> Any:
-    return to_json_value(arguments)
-
-
 class Evaluate(BaseStep):
     """Step that scores a model with lm-evaluation-harness, and compares it with a champion.
 
@@ -115,7 +111,7 @@ class Evaluate(BaseStep):
     limit: int | None = Field(default=None, ge=1)
     num_fewshot: int | None = Field(default=None, ge=0)
     chat_template: bool = False
-    generation: Annotated[dict[str, Any], AfterValidator(_validate_generation)] = Field(default_factory=dict)
+    generation: Annotated[dict[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
     batch_size: int = Field(default=8, ge=1)
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     seed: int = Field(default=0, ge=0, lt=2**32)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from trainjob.frameworks.evaluation.scores import Score
 
@@ -27,10 +26,6 @@ class Difference:
     low: float
     high: float
     rows: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the difference as JSON values."""
-        return asdict(self)
 
 
 def compare(model: Score, champion: Score, confidence: float) -> Difference | None:

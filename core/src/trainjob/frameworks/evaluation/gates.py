@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
@@ -32,10 +32,6 @@ class Verdict:
     rule: str
     passed: bool
     found: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the verdict as JSON values."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return f"{self.metric}: {'passed' if self.passed else 'failed'}: {self.rule}: {self.found}"

@@ -81,8 +81,8 @@ class Report:
             "passed": all(verdict.passed for verdict in self.verdicts),
             "scores": {name: score.summarize() for name, score in self.scores.items()},
             "champion_scores": {name: score.summarize() for name, score in self.champion_scores.items()},
-            "differences": {name: difference.to_dict() for name, difference in self.differences.items()},
-            "gates": [verdict.to_dict() for verdict in self.verdicts],
+            "differences": {name: asdict(difference) for name, difference in self.differences.items()},
+            "gates": [asdict(verdict) for verdict in self.verdicts],
         }
 
 
@@ -104,30 +104,32 @@ def evaluate(request: Evaluation) -> Report:
     os.chdir(request.workspace)
     harness = Harness(request.settings, request.task_folder)
     harness.check_tasks(request.tasks)
-    found = _score(request, harness, "model", request.model)
-    check_gates(request.gates, found)
-    others = _score(request, harness, "champion", folders["champion"]) if "champion" in folders else {}
-    differences = {
-        name: difference
-        for name in found.keys() & others.keys()
-        if (difference := compare(found[name], others[name], request.confidence))
-    }
-    ordered = {name: differences[name] for name in found if name in differences}
-    verdicts = apply_gates(request.gates, found, ordered, has_champion="champion" in folders)
-    return Report(found, others, ordered, verdicts)
-
-
-def _score(request: Evaluation, harness: Harness, role: str, folder: Path) -> dict[str, Score]:
-    """Return the scores of a model; run the tasks whose results are not on the workspace."""
     conditions = {
         "settings": asdict(request.settings),
         "harness": harness.version,
         "workflow_run": os.environ.get(RUN_VARIABLE, ""),
-        "model": describe_files(folder),
         "task_files": describe_files(request.task_folder) if request.task_folder else [],
         "dataset": describe_files(request.workspace / "dataset"),
     }
-    files = ResultFiles(request.output / role, conditions)
+
+    def score(role: str) -> dict[str, Score]:
+        files = ResultFiles(request.output / role, {**conditions, "model": describe_files(folders[role])})
+        return _score(request, harness, role, folders[role], files)
+
+    found = score("model")
+    check_gates(request.gates, found)
+    others = score("champion") if "champion" in folders else {}
+    differences = {
+        name: difference
+        for name in found
+        if name in others and (difference := compare(found[name], others[name], request.confidence))
+    }
+    verdicts = apply_gates(request.gates, found, differences, has_champion="champion" in folders)
+    return Report(found, others, differences, verdicts)
+
+
+def _score(request: Evaluation, harness: Harness, role: str, folder: Path, files: ResultFiles) -> dict[str, Score]:
+    """Return the scores of a model; run the tasks whose results are not on the workspace."""
     loaded: Any = None
     tasks = {}
     for number, task in enumerate(request.tasks, start=1):

@@ -6,6 +6,7 @@ another run. Model and dataset are identified by the names, sizes and times of t
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -34,7 +35,7 @@ class ResultFiles:
     def read(self, task: str) -> dict[str, Score] | None:
         """Return the scores of a task; None if they are not there, or of other conditions."""
         found = read_object(self._get_path(task))
-        if found.get("digest") != self._compute_digest(task):
+        if (found.get("task"), found.get("conditions")) != (task, self._digest):
             return None
         return {metric: score_from_dict(fields) for metric, fields in found["scores"].items()}
 
@@ -48,14 +49,15 @@ class ResultFiles:
         lines = (json.dumps(sample, default=str, ensure_ascii=False) for sample in samples)
         write_text(self._get_path(task, ".samples.jsonl"), "".join(f"{line}\n" for line in lines))
         fields = {metric: score.to_dict() for metric, score in scores.items()}
-        write_text(self._get_path(task), json.dumps({"digest": self._compute_digest(task), "scores": fields}))
+        record = {"task": task, "conditions": self._digest, "scores": fields}
+        write_text(self._get_path(task), json.dumps(record))
 
     def _get_path(self, task: str, suffix: str = ".json") -> Path:
         return self.folder / f"{task.replace('/', '_')}{suffix}"
 
-    def _compute_digest(self, task: str) -> str:
-        text = json.dumps({**self.conditions, "task": task}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+    @functools.cached_property
+    def _digest(self) -> str:  # once, because a dataset may have a million files
+        return hashlib.sha256(json.dumps(self.conditions, sort_keys=True).encode()).hexdigest()
 
 
 def describe_files(folder: Path) -> list[tuple[str, int, int]]:
