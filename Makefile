@@ -73,7 +73,7 @@ smoke: $(call ENVIRONMENTS,$(LAPTOP) airflow kfp) ## run the demo's steps, a ter
 flaky: $(call ENVIRONMENTS,core airflow kfp) ## run each test that is marked flaky 20 times, and print its failure rate
 	@$(call IN,core)/python tests/flaky.py
 
-controlplane: $(call ENVIRONMENTS,core) ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue) and kubectl from their Go modules, and cache them
+controlplane: $(call ENVIRONMENTS,core) ## build the real control planes (Trainer 2.0 to 2.3, Argo, Kueue, KServe's definitions) and kubectl from their Go modules, and cache them
 	@$(call IN,core)/python tests/controlplane/build.py
 
 e2e: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory airflow kfp runtimes dist) controlplane dist ## run the demos, also from the wheels of make dist, the commands of the documentation, the real kubectl on the laptop cluster, and the tests on real control planes: conformance suite, examples, every trainer, Argo, Kueue

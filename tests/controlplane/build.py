@@ -23,6 +23,7 @@ from programs import (
     ARGO,
     BUILD_ROOT,
     HERE,
+    KSERVE,
     KUBECTL,
     KUBERNETES,
     KUEUE,
@@ -51,10 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--trainer",
         action="append",
         choices=sorted(TRAINERS),
-        help="build this version of Trainer; default: all versions, Argo, Kueue and kubectl",
+        help="build this version of Trainer; default: all versions, Argo, Kueue, KServe and kubectl",
     )
     parser.add_argument("--argo", action="store_true", help="with --trainer: also build Argo")
     parser.add_argument("--kueue", action="store_true", help="with --trainer: also build Kueue")
+    parser.add_argument("--kserve", action="store_true", help="with --trainer: also render KServe's definitions")
     parser.add_argument("--kubectl", action="store_true", help="build only kubectl, and what other options name")
     parser.add_argument("--require-go", action="store_true", help="fail if Go is missing and a program must be built")
     options = parser.parse_args(arguments)
@@ -82,7 +84,7 @@ def _select(options: argparse.Namespace) -> list[ProgramSet]:
     some = bool(options.trainer or options.kubectl)
     versions = options.trainer or ([] if some else list(TRAINERS))
     planes = [SUPERVISOR, KUBERNETES, *(TRAINERS[version] for version in versions)] if versions else []
-    extras = ((ARGO, options.argo), (KUEUE, options.kueue), (KUBECTL, options.kubectl))
+    extras = ((ARGO, options.argo), (KUEUE, options.kueue), (KSERVE, options.kserve), (KUBECTL, options.kubectl))
     return [*planes, *(extra for extra, requested in extras if requested or not some)]
 
 
@@ -152,7 +154,7 @@ def _build_flags(programs: ProgramSet) -> Iterator[Sequence[str]]:
         yield ()
         return
     (where,) = {module for module, _ in programs.packages.values()}
-    module = Path(json.loads(_go(where, "mod", "download", "-json", link.module))["Dir"])  # checked against go.sum
+    module = _download(where, link.module)
     with tempfile.TemporaryDirectory(dir=BUILD_ROOT, prefix=".source-") as folder:
         copy = Path(folder) / "module"
         for path in (module, *sorted(module.rglob("*"))):  # not copytree: the cache's folders are read-only
@@ -169,7 +171,7 @@ def _render(programs: ProgramSet) -> None:
     """Write the modules' manifests, so that a start needs neither Go nor its module cache."""
     flags: list[str] = []
     for flag, (where, module) in programs.manifests.items():
-        flags += [f"--{flag}", _go(where, "list", "-m", "-f", "{{.Dir}}", module).strip()]
+        flags += [f"--{flag}", str(_download(where, module))]
     with tempfile.TemporaryDirectory(dir=BUILD_ROOT, prefix=".rendered-") as out:
         command = [str(SUPERVISOR.folder / "controlplane"), "render", *flags, "--out", out]
         # Standard error is shown only on failure, because kustomize prints warnings about the projects' own files.
@@ -178,6 +180,11 @@ def _render(programs: ProgramSet) -> None:
             raise BuildFailed(f"the manifests of {programs.name} could not be rendered:\n{rendered.stderr}")
         for file in sorted(Path(out).iterdir()):  # trainer.json is the last: when it exists, all exist
             file.replace(programs.folder / file.name)
+
+
+def _download(where: Path, module: str) -> Path:
+    """Return the folder of a module in Go's cache, compared with `go.sum` by Go."""
+    return Path(json.loads(_go(where, "mod", "download", "-json", module))["Dir"])
 
 
 def _linker_flags() -> str:

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Any, cast
 
 from process_kubelet.isolation import unavailable_reason as isolation_unavailable
-from programs import ARGO, HERE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS
+from programs import ARGO, HERE, KSERVE, KUBERNETES, KUEUE, SUPERVISOR, TRAINERS
 from trainjob.errors import ClusterError
 from trainjob_local.environments import stock_locks
 from trainjob_local.images import Image, default_images, images_to_json
@@ -49,6 +49,7 @@ class ControlPlane:
         apiserver_args: further arguments of kube-apiserver, such as `--watch-cache=false`.
         argo: whether Argo Workflows runs. Its executor needs fixed paths, so containers are isolated; this needs root.
         kueue: whether Kueue runs, for TrainJobs, JobSets and Jobs that name a queue.
+        kserve: whether KServe's CustomResourceDefinitions are installed. KServe's controllers do not run.
     """
 
     namespace = "default"
@@ -65,15 +66,19 @@ class ControlPlane:
         apiserver_args: Sequence[str] = (),
         argo: bool = False,
         kueue: bool = False,
+        kserve: bool = False,
     ) -> None:
-        self.state, self.trainer, self.argo, self.kueue = Path(state).absolute(), trainer, argo, kueue
+        self.state, self.trainer = Path(state).absolute(), trainer
+        self.argo, self.kueue, self.kserve = argo, kueue, kserve
         self._environments = {name: Path(folder).absolute() for name, folder in (environments or {}).items()}
         self._images, self._pod_env, self._hosts = tuple(images), dict(pod_env or {}), dict(hosts or {})
         self._apiserver_args = tuple(apiserver_args)
         self._process: subprocess.Popen[bytes] | None = None
 
     @staticmethod
-    def unavailable_reason(trainer: str = "2.3", *, argo: bool = False, kueue: bool = False) -> str | None:
+    def unavailable_reason(
+        trainer: str = "2.3", *, argo: bool = False, kueue: bool = False, kserve: bool = False
+    ) -> str | None:
         """Return why a control plane with this Trainer cannot run on this machine; None if it can."""
         if sys.platform != "linux":
             return "the control plane needs Linux"
@@ -84,7 +89,8 @@ class ControlPlane:
         if (trainer == "2.0" or kueue) and not _can_unshare_mounts():
             part = "Kueue" if kueue else "Trainer 2.0"
             return f"{part} needs a mount namespace: run as root, or on a machine with user namespaces"
-        wanted = [SUPERVISOR, KUBERNETES, TRAINERS[trainer], *([ARGO] if argo else []), *([KUEUE] if kueue else [])]
+        extras = ((ARGO, argo), (KUEUE, kueue), (KSERVE, kserve))
+        wanted = [SUPERVISOR, KUBERNETES, TRAINERS[trainer], *(extra for extra, requested in extras if requested)]
         if missing := [name for programs in wanted for name in programs.list_missing()]:
             return f"the control plane is not built ({', '.join(missing)}): run `make controlplane`"
         return isolation_unavailable() if argo else None
@@ -120,7 +126,7 @@ class ControlPlane:
         """
         if self._process is not None:
             return self
-        if reason := self.unavailable_reason(self.trainer, argo=self.argo, kueue=self.kueue):
+        if reason := self.unavailable_reason(self.trainer, argo=self.argo, kueue=self.kueue, kserve=self.kserve):
             raise ClusterError(reason)
         self.state.mkdir(parents=True, exist_ok=True)
         self._write_images()
@@ -174,6 +180,8 @@ class ControlPlane:
             kubelet += ["--isolate", f"--hosts={self._hosts_file}", f"--path={ARGO.folder}"]
         if self.kueue:
             folders["kueue"] = KUEUE.folder
+        if self.kserve:
+            folders["kserve"] = KSERVE.folder
         return [
             str(SUPERVISOR.folder / "controlplane"),
             "up",

@@ -14,6 +14,7 @@ __all__ = [
     "ARGO",
     "BUILD_ROOT",
     "HERE",
+    "KSERVE",
     "KUBECTL",
     "KUBERNETES",
     "KUEUE",
@@ -49,11 +50,11 @@ class Link:
 
 @dataclass(frozen=True)
 class ProgramSet:
-    """Programs that are built into one folder.
+    """Programs that are built, and manifests that are rendered, into one folder.
 
     Attributes:
         name: first part of the folder's name.
-        packages: folder of the `go.mod` and Go package of each program, by the program's name.
+        packages: folder of the `go.mod` and Go package of each program, by the program's name; empty for none.
         sources: further files that the result depends on.
         manifests: folder of the `go.mod` and module whose manifests `controlplane render` reads, by its flag.
         files: files that `controlplane render` writes into the folder, in this order.
@@ -70,7 +71,7 @@ class ProgramSet:
     @property
     def folder(self) -> Path:
         """Folder for the built programs."""
-        modules = sorted({module for module, _ in self.packages.values()})
+        modules = sorted({module for module, _ in (*self.packages.values(), *self.manifests.values())})
         inputs = [module / name for module in modules for name in ("go.mod", "go.sum")]
         parts = [path.read_bytes() for path in (*inputs, *self.sources)]
         digest = hashlib.sha256(b"\0".join([*parts, repr(self.link).encode()]))
@@ -151,8 +152,15 @@ KUEUE = ProgramSet(
     manifests={"kueue": (_VERSIONS / "kueue", _KUEUE_MODULE)},
     files=("kueue-config.yaml", "kueue.json"),
 )
+KSERVE = ProgramSet(
+    "kserve-0.16",
+    {},
+    sources=(_RENDER_SOURCE, _RENDER_SOURCE.with_name("kserve.go")),
+    manifests={"kserve": (_VERSIONS / "kserve", "github.com/kserve/kserve")},
+    files=("kserve.json",),
+)
 
 
 def list_used_folders() -> set[Path]:
     """Return the folders for the builds of the present versions."""
-    return {programs.folder for programs in (KUBERNETES, KUBECTL, SUPERVISOR, ARGO, KUEUE, *TRAINERS.values())}
+    return {programs.folder for programs in (KUBERNETES, KUBECTL, SUPERVISOR, ARGO, KUEUE, KSERVE, *TRAINERS.values())}

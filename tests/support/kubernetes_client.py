@@ -34,6 +34,7 @@ KINDS = {
     "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
     "Job": ("batch/v1", "jobs"),
     "JobSet": ("jobset.x-k8s.io/v1alpha2", "jobsets"),
+    "Deployment": ("apps/v1", "deployments"),
     "Role": ("rbac.authorization.k8s.io/v1", "roles"),
     "RoleBinding": ("rbac.authorization.k8s.io/v1", "rolebindings"),
     "TrainJob": ("trainer.kubeflow.org/v1alpha1", "trainjobs"),
@@ -49,6 +50,12 @@ KINDS = {
     "MultiKueueConfig": ("kueue.x-k8s.io/v1beta2", "multikueueconfigs"),
     "MultiKueueCluster": ("kueue.x-k8s.io/v1beta2", "multikueueclusters"),
     "WorkloadPriorityClass": ("kueue.x-k8s.io/v1beta2", "workloadpriorityclasses"),
+    "CustomResourceDefinition": ("apiextensions.k8s.io/v1", "customresourcedefinitions"),
+    "InferenceService": ("serving.kserve.io/v1beta1", "inferenceservices"),
+    "ServingRuntime": ("serving.kserve.io/v1alpha1", "servingruntimes"),
+    "ClusterServingRuntime": ("serving.kserve.io/v1alpha1", "clusterservingruntimes"),
+    "LLMInferenceService": ("serving.kserve.io/v1alpha1", "llminferenceservices"),
+    "LLMInferenceServiceConfig": ("serving.kserve.io/v1alpha1", "llminferenceserviceconfigs"),
 }
 
 

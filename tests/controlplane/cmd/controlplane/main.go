@@ -2,7 +2,7 @@
 // Trainer controllers as ordinary processes on 127.0.0.1, for tests.
 //
 //	controlplane render --jobset DIR --trainer DIR --out DIR          at build time: the manifests the modules ship
-//	controlplane render --argo DIR --out DIR                          the same for Argo
+//	controlplane render --argo DIR --out DIR                          the same for Argo; --kueue and --kserve for these
 //	controlplane build DIR                                            what a kustomization makes, as kubectl kustomize
 //	controlplane up --state DIR --kubernetes DIR --trainer DIR [--argo DIR] -- KUBELET...   start everything, print READY, stay
 //
@@ -59,6 +59,7 @@ func renderCommand(args []string) error {
 	trainer := fs.String("trainer", "", "folder of the Trainer's module")
 	argo := fs.String("argo", "", "folder of Argo's module, instead")
 	kueue := fs.String("kueue", "", "folder of Kueue's module, instead")
+	kserve := fs.String("kserve", "", "folder of KServe's module, instead")
 	out := fs.String("out", "", "folder to write to")
 	_ = fs.Parse(args)
 	if *argo != "" {
@@ -66,6 +67,9 @@ func renderCommand(args []string) error {
 	}
 	if *kueue != "" {
 		return renderKueue(*kueue, *out)
+	}
+	if *kserve != "" {
+		return renderKServe(*kserve, *out)
 	}
 	return render(*jobset, *trainer, *out)
 }
@@ -78,6 +82,7 @@ func upCommand(ctx context.Context, stop func(), args []string) error {
 	fs.StringVar(&o.trainer, "trainer", "", "folder of JobSet's and the Trainer's programs and manifests")
 	fs.StringVar(&o.argo, "argo", "", "folder of Argo's programs and manifests; the kubelet must isolate")
 	fs.StringVar(&o.kueue, "kueue", "", "folder of Kueue's program and manifests")
+	fs.StringVar(&o.kserve, "kserve", "", "folder of KServe's definitions")
 	fs.Func("apiserver-arg", "one more kube-apiserver argument (again and again)", func(arg string) error {
 		o.apiserverArgs = append(o.apiserverArgs, arg)
 		return nil
@@ -89,7 +94,7 @@ func upCommand(ctx context.Context, stop func(), args []string) error {
 	if len(o.kubelet) == 0 {
 		return errors.New("the kubelet's command is missing: give it after --")
 	}
-	for _, dir := range []*string{&o.state, &o.kubernetes, &o.trainer, &o.argo, &o.kueue} {
+	for _, dir := range []*string{&o.state, &o.kubernetes, &o.trainer, &o.argo, &o.kueue, &o.kserve} {
 		if *dir == "" {
 			continue
 		}

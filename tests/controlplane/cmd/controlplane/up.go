@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -16,7 +17,7 @@ const startLimit = 8 * time.Minute // the steps have limits of their own; this o
 
 type options struct {
 	state, kubernetes, trainer string
-	argo, kueue                string // empty for none
+	argo, kueue, kserve        string // empty for none
 	kubelet, apiserverArgs     []string
 	verbose                    bool
 }
@@ -206,7 +207,7 @@ func (c *controlPlane) startControllers(ctx context.Context) error {
 	return nil
 }
 
-// manifests are those of JobSet, the Trainer, Argo and Kueue, with our addresses and certificates.
+// manifests are those of JobSet, the Trainer, Argo, Kueue and KServe, with our addresses and certificates.
 func (c *controlPlane) manifests() (all objects, err error) {
 	for _, name := range []string{"jobset", "trainer"} {
 		objs, err := readObjects(filepath.Join(c.trainer, name+".json"))
@@ -224,7 +225,11 @@ func (c *controlPlane) manifests() (all objects, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append(all, argo...), kueue...), c.fillCertificateSecret(all)
+	kserve, err := c.kserveManifests()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(all, argo, kueue, kserve), c.fillCertificateSecret(all)
 }
 
 // openForTrainJobs applies the shipped runtimes and waits until a TrainJob would be accepted and run.
