@@ -17,7 +17,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,14 +109,11 @@ BEFORE_PAUSE = CrashPoint(
 # A launcher that receives SIGTERM cleans up immediately.
 
 
-def kill_parameters(points: Iterable[CrashPoint]) -> list[Any]:
-    """Return test parameters for these points; those not in [QUICK_POINTS][] are slow."""
+def kill_parameters(points: Iterable[CrashPoint], quick: Collection[CrashPoint] = QUICK_POINTS) -> list[Any]:
+    """Return test parameters for these points; those that are not quick are slow."""
     import pytest
 
-    return [
-        pytest.param(point, marks=[] if point in QUICK_POINTS else [pytest.mark.slow], id=point.slug)
-        for point in points
-    ]
+    return [pytest.param(point, marks=[] if point in quick else [pytest.mark.slow], id=point.slug) for point in points]
 
 
 _DELETION = "trainjob_kfp.deletion:DeletionRequest.send"

@@ -104,10 +104,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_GET = do_POST = _serve  # noqa: N815 - the library's names
+    do_GET = do_PATCH = do_POST = _serve  # noqa: N815 - the library's names
 
     def _handle(self, parts: Any, text: bytes) -> tuple[int, dict[str, Any]]:
-        template = re.sub(r"/[1-9][0-9]*/", "/{modelversionId}/", parts.path)
+        kind = "registeredmodelId" if "registered_models" in parts.path else "modelversionId"
+        template = re.sub(r"/[1-9][0-9]*(/|$)", rf"/{{{kind}}}\1", parts.path)
         operation = load_contract()["paths"].get(template, {}).get(self.command.lower())
         if operation is None:
             return 404, _error(404, f"no path {parts.path}")
@@ -120,7 +121,8 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             body = json.loads(text)
             wrong = "; ".join(schema_violations(operation["requestBody"], body))
-            status, response = (400, _error(400, wrong)) if wrong else self._create(parts.path.removeprefix(API), body)
+            write = self._update if self.command == "PATCH" else self._create
+            status, response = (400, _error(400, wrong)) if wrong else write(parts.path.removeprefix(API), body)
         if wrong:
             self.registry.violations.append(f"{self.command} {self.path}: {wrong}")
         if missing := schema_violations(operation["responses"][str(status)], response):
@@ -134,10 +136,30 @@ class _Handler(BaseHTTPRequestHandler):
         return f"the query {', '.join(wrong)}" if wrong else ""
 
     def _find(self, kind: str, query: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        if "/" in kind:
+            _, parent, children = kind.split("/")
+            return self._list(parent, children, query)
         for one in self.registry.objects[kind]:
             if one["name"] == query["name"] and one["_parent"] == query.get("parentResourceId", ""):
                 return 200, _public_fields(one)
         return 404, _error(404, f"no {kind} found for name={query['name']}")
+
+    def _list(self, parent: str, children: str, query: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        """Return a page of one object, so that clients must follow the pages."""
+        kind = {"versions": "model_version", "artifacts": "model_artifact"}[children]
+        found = [_public_fields(one) for one in self.registry.objects[kind] if one["_parent"] == parent]
+        found = found[::-1] if query.get("sortOrder") == "DESC" else found
+        start = int(query.get("nextPageToken", "0"))
+        token = str(start + 1) if start + 1 < len(found) else ""
+        return 200, {"items": found[start : start + 1], "nextPageToken": token, "pageSize": 1, "size": 1}
+
+    def _update(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Replace fields: also all custom properties, as the real registry does."""
+        for one in self.registry.objects["registered_model"]:
+            if one["id"] == path.split("/")[1]:
+                one.update(body)
+                return 200, _public_fields(one)
+        return 404, _error(404, f"no model found for {path}")
 
     def _create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         kind = {"registered_models": "registered_model", "model_versions": "model_version"}.get(path, "model_artifact")

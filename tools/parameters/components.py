@@ -21,6 +21,8 @@ from trainjob.spec import (
     FineTune,
     InitializeDataset,
     InitializeModel,
+    Promote,
+    Rollback,
     TrainJob,
 )
 
@@ -164,6 +166,11 @@ _COMMON_OUTPUTS = (
     ("uid", "str", "UID of the TrainJob."),
     ("status", "str", "`Complete`; a step that fails has no outputs."),
     ("workspace", "str", "Name of the PersistentVolumeClaim that was mounted at /workspace; empty if there is none."),
+)
+_NO_OUTPUT_PATH = "Folder of the claim; empty without one."
+_SERVED_MODELS = (
+    ("served_model", "str", "Address of the model that is served now; empty for none."),
+    ("earlier_model", "str", "Address of the model that was served before; empty for none."),
 )
 _TRACKING_URL = ("tracking_url", "str", "Address of the tracked run; empty without `tracking`, or without a page.")
 _TRAINING_METRICS = (
@@ -314,6 +321,26 @@ COMPONENTS = (
             ("passed", "bool", "Whether all gates have passed."),
             ("report", "str", "JSON object with `scores`, `champion_scores`, `differences` and `gates`."),
         ),
+    ),
+    Component(
+        "deployment/promote_model",
+        Promote,
+        "Make a model the served one, or leave the one that is served now.\n\n"
+        "A model that cannot be served fails the step, and the one before is served again. The step is never cached.",
+        _NO_OUTPUT_PATH,
+        omitted=("after_jobs",),
+        outputs=(
+            ("promoted", "bool", "Whether the model is served; false if another try of the step was undone."),
+            *_SERVED_MODELS,
+        ),
+    ),
+    Component(
+        "deployment/rollback_model",
+        Rollback,
+        "Undo a promotion: the model before is served again.\n\nThe step is never cached.",
+        _NO_OUTPUT_PATH,
+        omitted=("after_jobs",),
+        outputs=(("rolled_back", "bool", "Whether there was a promotion to undo."), *_SERVED_MODELS),
     ),
 )
 _MODULE = '''"""Component `{name}`.

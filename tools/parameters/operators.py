@@ -13,7 +13,16 @@ from typing import Any
 
 from tools.parameters.docstrings import format_entries, wrap_paragraphs
 from tools.parameters.fields import Field, list_fields
-from trainjob.spec import Evaluate, ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
+from trainjob.spec import (
+    Evaluate,
+    ExportModel,
+    FineTune,
+    InitializeDataset,
+    InitializeModel,
+    Promote,
+    Rollback,
+    TrainJob,
+)
 
 PATH = Path("providers/airflow/src/trainjob_airflow/operators/steps.py")
 ARGUMENT_NAMES = {"queue": "queue_name"}
@@ -30,6 +39,7 @@ _TYPES = {
     "mapping": "Mapping[str, Any]",
     "workspace": "Workspace | WorkspaceVolume | str",
 }
+_UNTEMPLATED = ("function",)  # Airflow calls a function in a template field, and renders the text of one
 # What differs from the field's description.
 _NOTES = {
     "queue": "Airflow's own `queue` selects workers",
@@ -95,6 +105,18 @@ _OPERATORS: Mapping[str, _Operator] = {
         "If a gate fails, the task succeeds, and the tasks directly after it are skipped, unless `skip_downstream` is "
         "False. The XCom also has `passed`, `scores`, `champion_scores`, `differences`, `gates` and `report`.",
     ),
+    "PromoteOperator": _Operator(
+        Promote,
+        "PromotionOperator",
+        "Make a model the served one, or leave the one that is served now.\n\n"
+        "The XCom also has `promoted`, `model`, `before` and `reason`.",
+    ),
+    "RollbackOperator": _Operator(
+        Rollback,
+        "PromotionOperator",
+        "Undo a promotion: the model before is served again.\n\n"
+        "The XCom also has `rolled_back`, `model`, `before` and `reason`.",
+    ),
     "TrainJobOperator": _Operator(
         TrainJob,
         "ManifestOperator",
@@ -110,7 +132,7 @@ Written by tools/parameters from the classes in `trainjob.spec`: run `make refer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainjob.spec import {steps}
@@ -120,6 +142,7 @@ from trainjob_airflow.operators.step_bases import (
     ExportOperator,
     FetchOperator,
     ManifestOperator,
+    PromotionOperator,
 )
 
 if TYPE_CHECKING:
@@ -150,7 +173,9 @@ def _list_fields(operator: _Operator) -> list[Field]:
 
 def _render_operator(name: str, operator: _Operator) -> str:
     fields = _list_fields(operator)
-    attributes = [_ATTRIBUTE_NAMES.get(each.name, _get_argument(each)) for each in fields]
+    attributes = [
+        _ATTRIBUTE_NAMES.get(each.name, _get_argument(each)) for each in fields if each.name not in _UNTEMPLATED
+    ]
     lines = [
         f"class {name}({operator.base}):",
         *_indent(f'"""{wrap_paragraphs(operator.text)}\n"""', 4),
@@ -189,6 +214,8 @@ def _get_type(field: Field) -> str:
 
     A dict can replace each object, and a text too, because it may be a template.
     """
+    if field.name == "function":
+        return "Callable[..., Any] | str"
     if field.kind == "object":
         return " | ".join([*(each.__name__ for each in field.classes), "Mapping[str, Any]", "str"])
     return _TYPES[field.kind]

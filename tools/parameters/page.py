@@ -21,6 +21,8 @@ from trainjob.spec import (
     InitializeDataset,
     InitializeModel,
     PodSecurityContext,
+    Promote,
+    Rollback,
     SecurityContext,
     TrainJob,
     TrainJobManifest,
@@ -29,7 +31,7 @@ from trainjob.spec.base import Spec
 
 PATH = Path("docs/reference/parameters.md")
 _BASE_OPERATOR = Path(__file__).resolve().parents[2] / operators.PATH.parent / "base.py"
-_STEPS = (InitializeDataset, InitializeModel, FineTune, ExportModel, Evaluate, TrainJob)
+_STEPS = (InitializeDataset, InitializeModel, FineTune, ExportModel, Evaluate, Promote, Rollback, TrainJob)
 _KINDS = {
     "text": "text",
     "boolean": "true or false",

@@ -17,7 +17,12 @@ from tools.parameters.fields import Field
 
 _ROOT = Path(__file__).resolve().parents[2]
 # Inputs of the example besides the required ones.
-_EXAMPLE_INPUTS = {"fine_tune": ("framework", "method", "workspace"), "initialize_dataset": ("storage_uri",)}
+_EXAMPLE_INPUTS = {
+    "fine_tune": ("framework", "method", "workspace"),
+    "initialize_dataset": ("storage_uri",),
+    "promote_model": ("service",),
+    "rollback_model": ("service",),
+}
 
 
 def render_readmes() -> dict[Path, str]:

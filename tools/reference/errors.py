@@ -29,6 +29,7 @@ _NOT_IN_TABLE = (
     errors.OutputInUse,
     errors.MergeError,
     errors.ExportError,
+    errors.PromotionError,
     EnvironmentNotCreated,
     EnvironmentInUse,
     DemoError,
@@ -46,7 +47,13 @@ _GROUPS = {
         if inspect.isclass(each := getattr(errors, name)) and issubclass(each, JobFailed)
     ),
     "Waiting": (errors.WaitTimeout, errors.IncompatibleVersion),
-    "Programs in the pods": (errors.FetchError, errors.OutputInUse, errors.MergeError, errors.ExportError),
+    "Programs in the pods": (
+        errors.FetchError,
+        errors.OutputInUse,
+        errors.MergeError,
+        errors.ExportError,
+        errors.PromotionError,
+    ),
     "The laptop cluster and the demo": (EnvironmentNotCreated, EnvironmentInUse, DemoError),
 }
 _INTRODUCTION = """# Errors

@@ -17,6 +17,7 @@ engine should retry the step:
 | any other [JobFailed][] | the TrainJob ran and failed, or is gone; carries the outcome | 3 | yes |
 | [WaitTimeout][] | a limit on waiting was reached; the job may still run | 4 | yes |
 | [ExportError][], [FetchError][], [MergeError][] | a transfer or a merge failed; raised in the pod | 1 | - |
+| [PromotionError][] | a model was not promoted; raised in the pod | 1 | - |
 | [OutputInUse][] | another training writes to the output folder; raised in the pod | 1 | - |
 """
 
@@ -69,6 +70,7 @@ __all__ = [
     "PermissionDenied",
     "Problem",
     "ProblemKind",
+    "PromotionError",
     "QuotaExceeded",
     "ServerUnavailable",
     "StorageFull",
@@ -627,6 +629,17 @@ class ExportError(TrainJobError):
     files. The program in the pod raises the error; a caller gets a `CommandFailed` with its message.
 
     Remedy: Do what the message says. The export may be repeated at any time.
+    """
+
+
+class PromotionError(TrainJobError):
+    """A model was not promoted, or a promotion could not be undone.
+
+    Cause: The service does not exist, cannot serve the model, or does not answer the smoke request. Another promotion
+    of it is not complete, or a permission is missing. The program in the pod raises the error; a caller gets a
+    `CommandFailed` with its message.
+
+    Remedy: Do what the message says. The model before is served again, unless the message says something else.
     """
 
 

@@ -43,11 +43,15 @@ def function_source(function: Any, *helpers: Any) -> str:
     return extract_source(function, *helpers, kept_types=_PLAIN_TYPES)[0]
 
 
-def function_from_source(source: str) -> Callable[..., Any]:
+def function_from_source(source: str, field: str = _FIELD) -> Callable[..., Any]:
     """Return a function with this source and its parameters, but without a body.
 
     It can be given to a `CustomTrainer`. Nothing of the text is executed, not even the values of its defaults, because
     it may come from an untrusted author.
+
+    Args:
+        source: the text.
+        field: name of the field that contains the text, for the error.
 
     Raises:
         InvalidSpec: the text is not that of one plain function.
@@ -58,10 +62,10 @@ def function_from_source(source: str) -> Callable[..., Any]:
         [definition] = ast.parse(text).body
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # MemoryError: nested too deeply
         raise _invalid_source(
-            source, f"it must be the text of one function: {str(error) or 'it is nested too deeply'}"
+            field, source, f"it must be the text of one function: {str(error) or 'it is nested too deeply'}"
         ) from None
     if not isinstance(definition, ast.FunctionDef):
-        raise _invalid_source(source, "it must be the text of one function, defined with `def`")
+        raise _invalid_source(field, source, "it must be the text of one function, defined with `def`")
     file = f"<{definition.name} {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # `inspect` reads it from here
     namespace: dict[str, Any] = {}
@@ -252,6 +256,6 @@ def _invalid_function(field: str, value: object, allowed: str) -> InvalidSpec:
     return InvalidSpec(Problem(field, name, allowed))
 
 
-def _invalid_source(source: str, allowed: str) -> InvalidSpec:
+def _invalid_source(field: str, source: str, allowed: str) -> InvalidSpec:
     begin = source.strip()[:40]
-    return InvalidSpec(Problem(_FIELD, repr(begin), allowed))
+    return InvalidSpec(Problem(field, repr(begin), allowed))

@@ -17,6 +17,8 @@ from trainjob_kfp import (
     fine_tune,
     initialize_dataset,
     initialize_model,
+    promote_model,
+    rollback_model,
     source,
     train,
 )
@@ -221,6 +223,31 @@ def compared(workspace: str, model: str, champion: str):
         env={"HF_HUB_OFFLINE": "1"},
     )
     follow(passed=scored.outputs["passed"])
+
+
+def serve(uri):
+    import os
+    from pathlib import Path
+
+    Path(os.environ["FOLDER"], "served").write_text(uri)
+
+
+@dsl.component(base_image=BASE_IMAGE, install_kfp_package=False)
+def report(promoted: bool, served: str, rolled_back: bool, earlier: str):
+    print(f"promoted {promoted} {served}, rolled back {rolled_back} {earlier}")
+
+
+@dsl.pipeline
+def promoted(model: str, service: str, folder: str):
+    place = {"service": service, "function": source(serve), "env": {"FOLDER": folder}}
+    first = promote_model(model=model, **place)
+    undo = rollback_model(**place).after(first)
+    report(
+        promoted=first.outputs["promoted"],
+        served=first.outputs["served_model"],
+        rolled_back=undo.outputs["rolled_back"],
+        earlier=undo.outputs["earlier_model"],
+    )
 
 
 @dsl.pipeline

@@ -17,7 +17,16 @@ from kfp import dsl
 
 import trainjob_kfp
 from tests.integration.kfp import golden
-from trainjob_kfp import cleanup, evaluate, export_model, fine_tune, initialize_dataset, train
+from trainjob_kfp import (
+    cleanup,
+    evaluate,
+    export_model,
+    fine_tune,
+    initialize_dataset,
+    promote_model,
+    rollback_model,
+    train,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "kfp").glob("*.py"))
@@ -59,6 +68,16 @@ def everywhere(workspace: str, ready: bool = True):
 def test_no_step_on_a_workspace_is_cached_in_any_part_of_a_pipeline():
     names = ("initialize-dataset", "export-model", "train", "fine-tune", "evaluate")
     assert read_caching(everywhere) == dict.fromkeys(names, False)
+
+
+@dsl.pipeline(name="served")
+def served():
+    promote_model(model="s3://models/a", service="tickets")
+    rollback_model(service="tickets")
+
+
+def test_what_changes_the_served_model_is_not_cached():
+    assert read_caching(served) == {"promote-model": False, "rollback-model": False}
 
 
 @dsl.pipeline(name="linked")

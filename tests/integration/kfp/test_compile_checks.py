@@ -33,6 +33,8 @@ REQUIRED = {
     "train": {"image": "busybox", "command": ["true"]},
     "evaluate": {"function": FUNCTION, "metric": "share", "minimum": 0.5},
     "evaluate_model": {"workspace": "claim", "tasks": ["tickets"]},
+    "promote_model": {"model": "s3://acme/models/7", "service": "tickets"},
+    "rollback_model": {"service": "tickets"},
     "cleanup": {},
 }
 TRL = {"model": "m", "framework": "trl", "method": "sft"}
@@ -131,6 +133,10 @@ WRONG = [
     ("evaluate_model", {"gates": {"other/acc": {"minimum": 0.5}}}, "gates"),
     ("evaluate_model", {"gates": {"tickets/acc": {"better_than_champion": True}}}, "champion_path"),
     ("evaluate_model", {"model_path": "output/epoch_0"}, "model_path"),
+    ("promote_model", {"model": "models/7"}, "model"),
+    ("promote_model", {"command": ["deploy"], "canary_percent": 5}, "canary_percent"),
+    ("promote_model", {"function": "x = 1"}, "function"),
+    ("rollback_model", {"service": "Tickets"}, "service"),
     ("export_model", {"destination": IN_URI}, "destination"),
     ("export_model", {"destination": "ftp://server/path"}, "destination"),
     ("export_model", {"adapter": "other"}, "adapter"),

@@ -59,6 +59,7 @@ CHAIN = {
     "fine_tune": {"model": "llama3.2-1b", "framework": "torchtune"},
     "export_model": {"destination": "s3://models/tickets"},
     "evaluate_model": {"tasks": ["tickets"]},
+    "promote_model": {"model": "s3://acme/models/7", "service": "tickets"},
 }
 
 
@@ -240,7 +241,9 @@ def test_a_function_may_resume():
     assert steps.train({"image": "busybox", "resume": False}, None).trainer.image == "busybox"
 
 
-@pytest.mark.parametrize("name", ["initialize_dataset", "initialize_model", "export_model", "evaluate_model"])
+@pytest.mark.parametrize(
+    "name", ["initialize_dataset", "initialize_model", "export_model", "evaluate_model", "promote_model"]
+)
 def test_resources_of_a_step_override_those_of_the_task(name):
     arguments = {**CHAIN[name], "workspace": "tickets", "resources": {"memory": "4Gi"}}
     assert getattr(steps, name)(arguments, None).resources == {"memory": "4Gi"}

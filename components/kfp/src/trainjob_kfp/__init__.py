@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from trainjob_kfp.components.data_processing.initialize_dataset import initialize_dataset
     from trainjob_kfp.components.data_processing.initialize_model import initialize_model
     from trainjob_kfp.components.deployment.export_model import export_model
+    from trainjob_kfp.components.deployment.promote_model import promote_model
+    from trainjob_kfp.components.deployment.rollback_model import rollback_model
     from trainjob_kfp.components.evaluation.evaluate import evaluate
     from trainjob_kfp.components.evaluation.evaluate_model import evaluate_model
     from trainjob_kfp.components.training.cleanup import cleanup
@@ -27,6 +29,8 @@ _MODULES = {
     "fine_tune": "components.training.fine_tune",
     "initialize_dataset": "components.data_processing.initialize_dataset",
     "initialize_model": "components.data_processing.initialize_model",
+    "promote_model": "components.deployment.promote_model",
+    "rollback_model": "components.deployment.rollback_model",
     "source": "function_text",
     "train": "components.training.train",
 }
@@ -40,6 +44,8 @@ __all__ = [
     "fine_tune",
     "initialize_dataset",
     "initialize_model",
+    "promote_model",
+    "rollback_model",
     "train",
 ]
 

@@ -18,7 +18,16 @@ from kfp import dsl
 from trainjob.errors import InvalidSpec, Problem, ProblemKind
 from trainjob.framework_modules import list_own_frameworks
 from trainjob.manifest import to_trainjob
-from trainjob.spec import Evaluate, ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
+from trainjob.spec import (
+    Evaluate,
+    ExportModel,
+    FineTune,
+    InitializeDataset,
+    InitializeModel,
+    Promote,
+    Rollback,
+    TrainJob,
+)
 from trainjob.spec.base import iterate_texts
 from trainjob.spec.credential_checks import check_source, check_text
 from trainjob.spec.problems import describe_unknown_argument
@@ -38,6 +47,8 @@ _STEPS: Mapping[str, type[Any]] = {
     "train": TrainJob,
     "evaluate": TrainJob,
     "evaluate_model": Evaluate,
+    "promote_model": Promote,
+    "rollback_model": Rollback,
 }
 
 # Placeholders of KFP, and those of Argo in texts. The source of a function may contain `{{` without being one.

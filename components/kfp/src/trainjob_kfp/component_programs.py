@@ -90,6 +90,24 @@ def evaluate_model(metrics: Metrics, **arguments: Any) -> tuple[Any, ...]:
         return (*outputs.build_outputs(outcome, f"/workspace/{step.output_path}", step.workspace), passed, report)
 
 
+def promote_model(**arguments: Any) -> tuple[Any, ...]:
+    """Make a model the served one, and return the outputs."""
+    return _change_served_model(steps.promote_model, arguments, "promoted")
+
+
+def rollback_model(**arguments: Any) -> tuple[Any, ...]:
+    """Undo a promotion, and return the outputs."""
+    return _change_served_model(steps.rollback_model, arguments, "rolled_back")
+
+
+def _change_served_model(build_step: Callable[..., Any], arguments: dict[str, Any], changed: str) -> tuple[Any, ...]:
+    with ExitOnError():
+        log_summary = LogSummary()
+        step, outcome = _run(build_step, arguments, log_summary)
+        common = outputs.build_outputs(outcome, "/workspace" if step.workspace else "", step.workspace)
+        return (*common, *outputs.read_served_models(log_summary, changed))
+
+
 def _run(
     build_step: Callable[..., Any], arguments: dict[str, Any], log_summary: LogSummary | None = None
 ) -> tuple[Any, Outcome]:

@@ -200,5 +200,22 @@ def log_evaluation(log_summary: LogSummary, metrics: Metrics) -> tuple[bool, str
     return bool(report["passed"]), json.dumps(report)
 
 
+def read_served_models(log_summary: LogSummary, changed: str) -> tuple[bool, str, str]:
+    """Return whether a step has changed which model is served, this model, and the one before.
+
+    Args:
+        log_summary: summary of the log.
+        changed: name of the result's value that says it.
+
+    Raises:
+        TrainJobError: the log has no result, so nothing shows which model is served.
+    """
+    result = log_summary.step_result
+    if changed not in result:
+        hint = "repeat the step: it changes nothing that it has changed already"
+        raise TrainJobError("the available part of the step's log has no result", hint=hint)
+    return bool(result[changed]), result["model"], result["before"]
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

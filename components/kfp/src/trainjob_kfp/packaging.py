@@ -40,6 +40,9 @@ _TASK_CONFIG_PASSTHROUGHS = [
 ]
 
 
+_NEVER_CACHED = ("promote_model", "rollback_model")  # what is served changes without a change of their inputs
+
+
 class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
     """A component whose tasks on a workspace are not cached, unless they are linked by data.
 
@@ -84,7 +87,8 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
             if _has_task_config(self.python_func):
                 task.platform_config = LauncherSettings()
                 register_parameters(task)
-        if arguments.get("workspace") and not arguments.get("after_jobs") and task.state is TaskState.FUTURE:
+        is_stale = arguments.get("workspace") and not arguments.get("after_jobs")
+        if (is_stale or self.python_func.__name__ in _NEVER_CACHED) and task.state is TaskState.FUTURE:
             task.set_caching_options(False)
         return task
 

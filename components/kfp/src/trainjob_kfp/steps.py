@@ -22,6 +22,8 @@ from trainjob.spec import (
     InitializeDataset,
     InitializeModel,
     ModelCheck,
+    Promote,
+    Rollback,
     TrainJob,
     TrainJobManifest,
     WorkspaceVolume,
@@ -72,6 +74,22 @@ def evaluate_model(arguments: Mapping[str, Any], task_config: TaskConfig | None)
     The arguments and errors are those of [fine_tune][].
     """
     return Evaluate(**_collect_fields_and_resources(arguments, task_config))
+
+
+def promote_model(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> Promote:
+    """Return the step of the component `promote_model`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
+    return Promote(**_collect_fields_and_resources(arguments, task_config))
+
+
+def rollback_model(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> Rollback:
+    """Return the step of the component `rollback_model`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
+    return Rollback(**_collect_fields_and_resources(arguments, task_config))
 
 
 def fine_tune(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> FineTune:

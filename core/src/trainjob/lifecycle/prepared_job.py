@@ -145,7 +145,8 @@ def prepare_job(
 def _build_job(
     request: Step | TrainJob, key: RunKey, earlier: Resubmission, variables: Mapping[str, str]
 ) -> TrainJob | TrainJobManifest:
-    job = to_trainjob(request, run=key.digest, run_name=key.run, num_nodes=earlier.num_nodes)
+    workflow_run = labels.read_workflow_run({labels.RUN_KEY: key.canonical})
+    job = to_trainjob(request, run=key.digest, run_name=key.run, num_nodes=earlier.num_nodes, workflow_run=workflow_run)
     return avoid_nodes(add_env(job, variables), earlier.hung_on)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from trainjob.client import Cluster
 from trainjob.errors import Conflict, NotFound
 from trainjob.manifest import labels
-from trainjob.spec.builtin_runtimes import is_stock_builtin
+from trainjob.spec.resources import is_stock_builtin
 from trainjob.status import derive_verdict
 from trainjob.status.nested_fields import get_mapping, get_str
 from trainjob.status.verdict import QUEUE_LABEL

@@ -38,10 +38,9 @@ from trainjob.spec import (
     WorkspaceVolume,
 )
 from trainjob.spec.base import invalid_field
-from trainjob.spec.builtin_runtimes import is_stock_builtin
 from trainjob.spec.framework import get_framework
 from trainjob.spec.queue import KUEUE_PREFIX, PRIORITY_LABEL, QUEUE_LABEL
-from trainjob.spec.resources import ResourceRequirements, resolve_resources
+from trainjob.spec.resources import ResourceRequirements, is_stock_builtin, resolve_resources
 from trainjob.spec.runtime_patches import MAX_PATCHES
 from trainjob.spec.trainer_versions import API_VERSION
 from trainjob.spec.trainers import escape_expansion, validate_command

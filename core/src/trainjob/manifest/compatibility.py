@@ -14,10 +14,9 @@ from trainjob.errors import InvalidSpec
 from trainjob.manifest.dialect import Dialect
 from trainjob.spec import BuiltinTrainer, FrameworkConfig, TrainJob, TrainJobManifest
 from trainjob.spec.base import invalid_field
-from trainjob.spec.builtin_runtimes import is_stock_builtin
 from trainjob.spec.initializers import DEFAULT_MODEL_IGNORE_PATTERNS
 from trainjob.spec.queue import PODSET_PREFIX
-from trainjob.spec.resources import count_gpus
+from trainjob.spec.resources import count_gpus, is_stock_builtin
 from trainjob.spec.volumes import WORKSPACE_VOLUME
 
 _DIALECTS = tuple(Dialect)

@@ -11,6 +11,7 @@ from trainjob.addresses import MOUNTED_SCHEMES, Kind, parse_source
 from trainjob.framework_modules import list_modules
 from trainjob.frameworks.program_options import to_words
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE, SAVE_ENV
+from trainjob.function_source import function_from_source
 from trainjob.manifest import labels
 from trainjob.manifest.additions import add_env
 from trainjob.manifest.environment import (
@@ -36,11 +37,16 @@ from trainjob.spec import (
     Initializer,
     MLflowRegistry,
     ModelCheck,
+    ModelRegistry,
+    Placement,
+    Promote,
+    Rollback,
     SecretReference,
     Step,
     TrainJob,
     TrainJobManifest,
     Volume,
+    WorkspaceVolume,
 )
 from trainjob.spec.base_request import BaseRequest
 from trainjob.spec.framework import get_framework
@@ -50,6 +56,7 @@ from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainers import escape_expansion, trainer_image
 from trainjob.spec.volumes import WORKSPACE, WORKSPACE_VOLUME
 
+_SingleNodeStep = InitializeDataset | InitializeModel | ExportModel | Evaluate | Promote | Rollback
 _SOURCE_VOLUME = "trainjob-source"  # of the claim or the image from which a step fetches
 FETCH_PACKAGES = ("trainjob.programs.fetch", "trainjob.addresses", "trainjob.credentials", "trainjob.errors")
 """The fetch's program, and what it needs."""
@@ -73,6 +80,7 @@ EXPORT_PACKAGES = (
     *(f"trainjob.programs.fetch.{name}" for name in _SHARED_MODULES),
     *(f"trainjob.{name}" for name in ("framework_modules", "job_variables", "addresses", "credentials", "errors")),
     "trainjob.mlflow_names",
+    "trainjob.programs.registry_client",
 )
 """The export's program, and what it needs besides modules of frameworks."""
 EVALUATION_PACKAGES = (
@@ -82,10 +90,26 @@ EVALUATION_PACKAGES = (
     *(f"trainjob.{name}" for name in ("job_variables", "credentials", "errors")),
 )
 """The evaluation's program, and what it needs."""
+PROMOTION_PACKAGES = (
+    "trainjob.programs.promotion",
+    "trainjob.programs.registry_client",
+    *(f"trainjob.{name}" for name in ("credentials", "errors")),
+)
+"""The program of promotions and rollbacks, and what it needs."""
+_REGISTRY_FIELDS = {"server", "tracking_uri", "model"}
+_ACCOUNT = "trainjob-promotion"  # manifests/promotion
+_API_FOLDER = "/var/run/secrets/trainjob"
+_API_SOURCES = (
+    {"serviceAccountToken": {"path": "token"}},
+    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+)
+# For a function instead of a command.
+_FUNCTION_CALL = "{source}\n\nimport os\n{name}(os.environ['MODEL_URI'])\n"
 
 
 def to_trainjob(
-    step: Step, run: str = "", run_name: str = "", num_nodes: int | None = None
+    step: Step, run: str = "", run_name: str = "", num_nodes: int | None = None, workflow_run: str = ""
 ) -> TrainJob | TrainJobManifest:
     """Return the TrainJob that runs a step.
 
@@ -100,6 +124,7 @@ def to_trainjob(
             resumes an earlier one.
         run_name: ID of the workflow's run in its engine, by which a later training can name it; see `ResumeFrom`.
         num_nodes: number of nodes of this attempt, if the step has a range; by default the maximum.
+        workflow_run: the workflow's run, which all its steps have; see [trainjob.manifest.labels.read_workflow_run][].
 
     Raises:
         InvalidSpec: the source of a function cannot be read.
@@ -117,6 +142,8 @@ def to_trainjob(
         return _export(step)
     if isinstance(step, Evaluate):
         return _evaluate(step)
+    if isinstance(step, Promote | Rollback):
+        return _change_served_model(step, run, workflow_run)
     return _initialize(step)
 
 
@@ -255,17 +282,67 @@ def _evaluate(step: Evaluate) -> TrainJob:
     return job.model_copy(update={"model_check": check, "program": step.program})
 
 
+def _change_served_model(step: Promote | Rollback, run: str, workflow_run: str) -> TrainJob:
+    command = list(step.command or ())
+    if step.function:
+        name = function_from_source(step.function).__name__
+        command = ["python", "-c", _FUNCTION_CALL.format(source=step.function, name=name)]
+    registry = step.registry
+    options = {
+        "--key": run or "-",
+        "--run": workflow_run,
+        "--kind": step.target,
+        "--service": step.record_name,
+        "--adapter": step.adapter or "",
+        "--command": json.dumps(command) if command else "",
+        "--registry": json.dumps(registry.model_dump(include=_REGISTRY_FIELDS), sort_keys=True) if registry else "",
+        "--alias": step.alias,
+        "--seconds": f"{step.time_limit.total_seconds():g}",
+        "--api-folder": _API_FOLDER,
+    }
+    if isinstance(step, Promote):
+        request = step.smoke_request
+        options |= {
+            "--model": _to_uri(step.model, step.workspace) if step.workspace else step.model,
+            "--version": (isinstance(registry, ModelRegistry) and registry.version) or "",
+            "--canary-percent": "" if step.canary_percent is None else str(step.canary_percent),
+            "--smoke-request": json.dumps(request.model_dump(exclude_defaults=True), sort_keys=True) if request else "",
+        }
+    keys = (MLFLOW_KEYS if isinstance(registry, MLflowRegistry) else REGISTRY_KEYS) if registry else ()
+    placement = step.placement or Placement()
+    volume = Volume(name="trainjob-api", source={"projected": {"sources": _API_SOURCES}}, mount_path=_API_FOLDER)
+    changes = {
+        "placement": placement.model_copy(update={"service_account_name": placement.service_account_name or _ACCOUNT}),
+        "volumes": (*step.volumes, volume),
+    }
+    return _single_node_job(
+        step.model_copy(update=changes),
+        image=step.image,
+        command=tuple(program_command(*PROMOTION_PACKAGES, source=step.program)),
+        args=(
+            "promote" if isinstance(step, Promote) else "rollback",
+            *to_words(options),
+            *(["--any-run"] if isinstance(step, Rollback) and step.any_run else []),
+        ),
+        env={**secret_env(step.secret, ()), **(secret_env(registry.secret, keys) if registry else {})},
+    )
+
+
 def _registry_entry(step: ExportModel, registry: Registry) -> dict[str, str | None]:
-    """Return the fields of the registry's entry for an export.
+    """Return the fields of the registry's entry for an export."""
+    return {**registry.model_dump(exclude={"secret"}), "uri": _to_uri(step.destination, step.workspace)}
+
+
+def _to_uri(address: str, workspace: WorkspaceVolume) -> str:
+    """Return an address at which other pods find the files.
 
     A path on the workspace becomes a URI with its claim or node path, because other pods mount it elsewhere.
     """
-    uri, workspace = step.destination, step.workspace
-    if uri.startswith("/"):
-        below = posixpath.join(workspace.sub_path, posixpath.relpath(uri, WORKSPACE))
-        # KServe accepts a path on a claim in this form.
-        uri = f"pvc://{workspace.claim}/{below}" if workspace.claim else f"file://{workspace.node_path}/{below}"
-    return {**registry.model_dump(exclude={"secret"}), "uri": uri}
+    if not address.startswith("/"):
+        return address
+    below = posixpath.join(workspace.sub_path, posixpath.relpath(address, WORKSPACE))
+    # KServe accepts a path on a claim in this form.
+    return f"pvc://{workspace.claim}/{below}" if workspace.claim else f"file://{workspace.node_path}/{below}"
 
 
 def _exported_job_annotation(step: ExportModel) -> dict[str, str]:
@@ -280,7 +357,7 @@ def _exported_job_annotation(step: ExportModel) -> dict[str, str]:
 
 
 def _single_node_job(
-    step: InitializeDataset | InitializeModel | ExportModel | Evaluate,
+    step: _SingleNodeStep,
     *,
     image: str | None,
     command: tuple[str, ...],
@@ -347,5 +424,5 @@ def _with_secret(source: Any, secret: SecretReference | None) -> Any:
     return source.model_copy(update={"secret": secret})
 
 
-def _shared_fields(step: InitializeDataset | InitializeModel | ExportModel | Evaluate | FineTune) -> dict[str, Any]:
+def _shared_fields(step: _SingleNodeStep | FineTune) -> dict[str, Any]:
     return {name: getattr(step, name) for name in BaseRequest.model_fields}

@@ -16,6 +16,7 @@ from trainjob.spec.initializers import (
 )
 from trainjob.spec.job import ModelCheck, TrainJob
 from trainjob.spec.manifest import TrainJobManifest
+from trainjob.spec.promotion import Promote, Rollback, SmokeRequest
 from trainjob.spec.queue import Queue
 from trainjob.spec.registry import MLflowRegistry, ModelRegistry
 from trainjob.spec.resources import Placement, ResourceRequirements, Runtime
@@ -48,15 +49,18 @@ __all__ = [
     "ModelRegistry",
     "Placement",
     "PodSecurityContext",
+    "Promote",
     "Queue",
     "ResourceRequirements",
     "ResumeFrom",
+    "Rollback",
     "Runtime",
     "S3DatasetInitializer",
     "S3ModelInitializer",
     "SecretKeyReference",
     "SecretReference",
     "SecurityContext",
+    "SmokeRequest",
     "Step",
     "TensorBoard",
     "TrainJob",

@@ -11,11 +11,10 @@ from typing_extensions import Self
 
 from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.base_request import BaseRequest, WaitSettings
-from trainjob.spec.builtin_runtimes import get_builtin_example, is_stock_builtin
 from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
 from trainjob.spec.queue import Queue
-from trainjob.spec.resources import Runtime, RuntimeField
+from trainjob.spec.resources import Runtime, RuntimeField, get_builtin_example, is_stock_builtin
 from trainjob.spec.tracking import Tracking, needs_workspace
 from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
 from trainjob.spec.volumes import WorkspaceField, check_workspace_is_free

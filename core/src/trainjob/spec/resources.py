@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from typing_extensions import Self
 
+from trainjob.framework_modules import load_modules
 from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.kubernetes_values import POD_SPEC, as_in_kubernetes
 from trainjob.spec.security_context import PodSecurityContextField, SecurityContextField
@@ -206,6 +207,27 @@ class Runtime(Spec):
         """
         word, _, model = self.name.partition("-")
         return model if word and model in BUILTIN_MODELS else ""
+
+
+def is_stock_builtin(name: str, kind: str = "ClusterTrainingRuntime") -> bool:
+    """Return whether a runtime is one that the Trainer ships for a built-in trainer.
+
+    The package of a framework that is a built-in trainer has a module `builtin_trainer`, whose `STOCK_RUNTIMES` is the
+    start of the names of these runtimes.
+
+    All of these runtimes run both initializers. Their JobSets cannot be changed after their creation (Trainer 2.3.0
+    with JobSet 0.12.0).
+    """
+    return kind == "ClusterTrainingRuntime" and name.startswith(_list_starts())
+
+
+def get_builtin_example() -> str:
+    """Return the name of such a runtime, for messages."""
+    return f"{_list_starts()[0]}{BUILTIN_MODELS[0]}"
+
+
+def _list_starts() -> tuple[str, ...]:
+    return tuple(module.STOCK_RUNTIMES for module in load_modules("builtin_trainer"))
 
 
 _FROM_NAME = BeforeValidator(lambda given: {"name": given} if isinstance(given, str) else given)

@@ -23,6 +23,7 @@ from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, find_
 from trainjob.spec.initializers import DatasetInitializer, ModelInitializer
 from trainjob.spec.job import STOCK_RUNTIME, JobNames, TrainJob, check_queue, check_suspension
 from trainjob.spec.manifest import TrainJobManifest
+from trainjob.spec.promotion import Promote, Rollback
 from trainjob.spec.registry import MLflowRegistry, Registry
 from trainjob.spec.resources import Resources, Runtime, RuntimeField
 from trainjob.spec.secrets import Endpoint, Region
@@ -465,4 +466,14 @@ class ExportModel(BaseStep):
         return destination
 
 
-Step = InitializeDataset | InitializeModel | FineTune | ExportModel | Evaluate | TrainJob | TrainJobManifest
+Step = (
+    InitializeDataset
+    | InitializeModel
+    | FineTune
+    | ExportModel
+    | Evaluate
+    | Promote
+    | Rollback
+    | TrainJob
+    | TrainJobManifest
+)

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# The starts of the last lines of the programs export, fetch and evaluation; JSON follows.
-_RECEIPTS = ("export: done ", "fetch: done ", "evaluate: done ")
+# The starts of the last lines of the programs export, fetch, evaluation and promotion; JSON follows.
+_RECEIPTS = ("export: done ", "fetch: done ", "evaluate: done ", "promote: done ", "rollback: done ")
 _MAX_BYTES = 256 * 1024 - 4  # of a line, which the log reader cuts there, before a character (client/log_reader.py)
 _MAX_DEPTH = 100  # Airflow's messages are nested at most about 1,000 deep
 _TOO_DEEP = f"it is nested more than {_MAX_DEPTH} deep"
@@ -24,8 +24,8 @@ _RESULT = "trainjob result: "  # the function's return value as JSON follows (tr
 def parse_step_result(line: str) -> dict[str, Any] | None:
     """Return the result in a log line, or None if the line has no result.
 
-    The result is the receipt of an export, a fetch or an evaluation, or `{"result": ...}` with the value that the
-    training's code returned or printed. It has only values that Airflow, PostgreSQL and Kubeflow Pipelines can store:
+    The result is the receipt of one of these programs, or `{"result": ...}` with the value that the training's code
+    returned or printed. It has only values that Airflow, PostgreSQL and Kubeflow Pipelines can store:
     characters that they refuse are replaced with U+FFFD. A line of the training that cannot be used gives
     `{"result_error": ...}` with the reason, so that the result does not vanish silently.
     """

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         FineTuneOperator,
         InitializeDatasetOperator,
         InitializeModelOperator,
+        PromoteOperator,
+        RollbackOperator,
         TrainJobOperator,
     )
     from trainjob_airflow.operators.sweep import TrainJobSweepOperator
@@ -37,7 +39,9 @@ _MODULES = {
     "FineTuneOperator": "operators.steps",
     "InitializeDatasetOperator": "operators.steps",
     "InitializeModelOperator": "operators.steps",
+    "PromoteOperator": "operators.steps",
     "ResumeTrainJobOperator": "operators.lifecycle",
+    "RollbackOperator": "operators.steps",
     "SuspendTrainJobOperator": "operators.lifecycle",
     "TrainJobEndTrigger": "triggers.end",
     "TrainJobEventTrigger": "triggers.event",
@@ -56,7 +60,9 @@ __all__ = [
     "FineTuneOperator",
     "InitializeDatasetOperator",
     "InitializeModelOperator",
+    "PromoteOperator",
     "ResumeTrainJobOperator",
+    "RollbackOperator",
     "SuspendTrainJobOperator",
     "TrainJobEndTrigger",
     "TrainJobEventTrigger",

@@ -10,7 +10,6 @@ therefore completed by repeating it. The alias is set last.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,12 +19,11 @@ from urllib.parse import unquote, urlencode
 from trainjob.mlflow_names import TAG_PREFIX, to_mlflow_name
 from trainjob.programs.export.origin import Origin
 from trainjob.programs.export.properties import flatten
-from trainjob.programs.export.registry_client import RegistryClient, parse_object
+from trainjob.programs.registry_client import MLFLOW_LOGIN, RegistryClient, parse_object
 
-__all__ = ["MLflowEntry", "MLflowRegistration", "get_authorization"]
+__all__ = ["MLflowEntry", "MLflowRegistration"]
 
 _API = "/api/2.0/mlflow"
-_TOKEN, _USER, _PASSWORD = (f"MLFLOW_TRACKING_{name}" for name in ("TOKEN", "USERNAME", "PASSWORD"))
 _MISSING, _EXISTS = "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"
 _PAGE = 1000  # experiments of one request
 _MAX_TAG_LENGTH = 5000  # of a value; MLflow 3.17 allows more
@@ -61,7 +59,7 @@ class MLflowRegistration:
 
     def __init__(self, entry: MLflowEntry, digest: str, origin: Origin) -> None:
         self._entry, self._digest, self._origin = entry, digest, origin
-        login = f"{_TOKEN}, or {_USER} and {_PASSWORD}, in the registry's secret"
+        login = f"{MLFLOW_LOGIN}, in the registry's secret"
         hint = f"check {login}: they must allow to create models and to edit the tracked run"
         self._client = RegistryClient(
             entry.tracking_uri, _API, entry.authorization, title="an MLflow server", access_hint=hint
@@ -184,17 +182,6 @@ class MLflowRegistration:
         if ignored and (parse_object(answer) or {}).get("error_code") == ignored:
             return {}
         raise self._client.to_error(status, answer)
-
-
-def get_authorization(environment: Mapping[str, str]) -> str:
-    """Return the header `Authorization` from MLflow's variables; empty without a login.
-
-    A user name with a password has precedence over a token, as in MLflow's client.
-    """
-    user, password, token = (environment.get(name, "") for name in (_USER, _PASSWORD, _TOKEN))
-    if user and password:
-        return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
-    return f"Bearer {token}" if token else ""
 
 
 def _to_text(value: str | bool | float) -> str:

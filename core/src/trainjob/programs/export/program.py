@@ -26,14 +26,15 @@ from trainjob.programs.export.folder import FolderTarget
 from trainjob.programs.export.hashed_file import HashedFile
 from trainjob.programs.export.layout import find_missing_files, is_trained_on, plan_files
 from trainjob.programs.export.manifest_file import ExportContent, build_content, check_metadata
-from trainjob.programs.export.mlflow_registration import MLflowEntry, MLflowRegistration, get_authorization
+from trainjob.programs.export.mlflow_registration import MLflowEntry, MLflowRegistration
 from trainjob.programs.export.origin import OriginRule, check_origin, get_own_run, read_origin
 from trainjob.programs.export.receipt import Receipt
-from trainjob.programs.export.registration import TOKEN_VARIABLE, Registration, RegistryEntry
+from trainjob.programs.export.registration import Registration, RegistryEntry
 from trainjob.programs.fetch.connections import use_certificates
 from trainjob.programs.fetch.credentials import CREDENTIALS_HELP, check_secrets
 from trainjob.programs.fetch.progress import TransferProgress, format_size, print_line
 from trainjob.programs.fetch.record import read_record
+from trainjob.programs.registry_client import TOKEN_VARIABLE, get_authorization
 from trainjob.version import check_version
 
 __all__ = ["Export", "export_model", "main"]

@@ -17,11 +17,10 @@ from urllib.parse import urlencode
 
 from trainjob.errors import ExportError
 from trainjob.programs.export.properties import to_properties
-from trainjob.programs.export.registry_client import RegistryClient
+from trainjob.programs.registry_client import TOKEN_VARIABLE, RegistryClient
 
-__all__ = ["TOKEN_VARIABLE", "Registration", "RegistryEntry"]
+__all__ = ["Registration", "RegistryEntry"]
 
-TOKEN_VARIABLE = "REGISTRY_TOKEN"  # noqa: S105 - the name of the variable
 _API = "/api/model_registry/v1alpha3"
 _NAME_TAKEN_STATUSES = (400, 409)  # the API's answers if a name is taken
 _FORMAT = "safetensors"

@@ -113,6 +113,15 @@ class EvaluationOperator(StepOperator):
         return result
 
 
+class PromotionOperator(StepOperator):
+    """Base class of the operators that change which model is served."""
+
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
+        """Return what the promotion or rollback has changed, as its log reports it."""
+        names = ("promoted", "rolled_back", "model", "before", "reason")
+        return {name: step_result[name] for name in names if name in step_result}
+
+
 class ManifestOperator(StepOperator):
     """Base class of the operator for any TrainJob, which may also be given as a manifest."""
 

@@ -5,16 +5,26 @@ Written by tools/parameters from the classes in `trainjob.spec`: run `make refer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainjob.spec import Evaluate, ExportModel, FineTune, InitializeDataset, InitializeModel, TrainJob
+from trainjob.spec import (
+    Evaluate,
+    ExportModel,
+    FineTune,
+    InitializeDataset,
+    InitializeModel,
+    Promote,
+    Rollback,
+    TrainJob,
+)
 from trainjob_airflow.operators.base import StepOperator
 from trainjob_airflow.operators.step_bases import (
     EvaluationOperator,
     ExportOperator,
     FetchOperator,
     ManifestOperator,
+    PromotionOperator,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +50,7 @@ if TYPE_CHECKING:
         S3DatasetInitializer,
         S3ModelInitializer,
         SecretReference,
+        SmokeRequest,
         TensorBoard,
         WandB,
         Watchdog,
@@ -1011,6 +1022,375 @@ class EvaluateOperator(EvaluationOperator):
                 "resources": resources,
                 "after_jobs": after_jobs,
                 "any_run": any_run,
+                "env": env,
+                "secret": secret,
+                "program": program,
+                "name": name,
+                "labels": labels,
+                "annotations": annotations,
+                "deadline": deadline,
+                "queue": queue_name,
+                "placement": placement,
+                "volumes": volumes,
+                "managed_by": managed_by,
+                "suspend": suspend,
+                "runtime_patches": runtime_patches,
+                "queue_timeout": queue_timeout,
+                "start_timeout": start_timeout,
+                "interruption_retries": interruption_retries,
+                "on_kill": on_kill,
+                "on_failure": on_failure,
+                "ttl_after_success": ttl_after_success,
+                "ttl_after_failure": ttl_after_failure,
+            },
+            **arguments,
+        )
+
+
+class PromoteOperator(PromotionOperator):
+    """Make a model the served one, or leave the one that is served now.
+
+    The XCom also has `promoted`, `model`, `before` and `reason`.
+    """
+
+    step_type = Promote
+    template_fields: Sequence[str] = (
+        "model",
+        "canary_percent",
+        "smoke_request",
+        "service",
+        "service_kind",
+        "adapter",
+        "command",
+        "registry",
+        "alias",
+        "time_limit",
+        "workspace",
+        "image",
+        "step_resources",
+        "env",
+        "secret",
+        "program",
+        "name",
+        "labels",
+        "annotations",
+        "deadline",
+        "queue_name",
+        "placement",
+        "volumes",
+        "managed_by",
+        "suspend",
+        "runtime_patches",
+        "queue_timeout",
+        "start_timeout",
+        "interruption_retries",
+        "on_kill_action",
+        "on_failure_action",
+        "ttl_after_success",
+        "ttl_after_failure",
+        *StepOperator.template_fields,
+    )
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        canary_percent: int | str | None = None,
+        smoke_request: SmokeRequest | Mapping[str, Any] | str | None = None,
+        service: str | None = None,
+        service_kind: str | None = None,
+        adapter: str | None = None,
+        command: Sequence[str] | None = None,
+        function: Callable[..., Any] | str | None = None,
+        registry: ModelRegistry | MLflowRegistry | Mapping[str, Any] | str | None = None,
+        alias: str | None = None,
+        time_limit: timedelta | float | str | None = None,
+        workspace: Workspace | WorkspaceVolume | str | None = None,
+        image: str | None = None,
+        resources: Mapping[str, Any] | None = None,
+        env: Mapping[str, Any] | None = None,
+        secret: SecretReference | Mapping[str, Any] | str | None = None,
+        program: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        deadline: timedelta | float | str | None = None,
+        queue_name: Queue | Mapping[str, Any] | str | None = None,
+        placement: Placement | Mapping[str, Any] | str | None = None,
+        volumes: Sequence[Any] | None = None,
+        managed_by: str | None = None,
+        suspend: bool | None = None,
+        runtime_patches: Sequence[Any] | None = None,
+        queue_timeout: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
+        interruption_retries: int | str | None = None,
+        on_kill: str | None = None,
+        on_failure: str | None = None,
+        ttl_after_success: timedelta | float | str | None = None,
+        ttl_after_failure: timedelta | float | str | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Create the operator; `StepOperator` describes further arguments.
+
+        Args:
+            model: address of the model: where a step has exported it, such as `s3://acme/models/tickets/7`, or a folder
+                below `/workspace`. Each version needs its own address, because a server may read the files at any time.
+            canary_percent: share of the requests that the model gets, with Knative; another `Promote` without it gives
+                it all. The registry's alias is set only then.
+            smoke_request: a `SmokeRequest`, or a dict of its fields; by default, KServe's list of models or the state
+                of the model is requested, and with a command nothing.
+            service: name of the `InferenceService` or `LLMInferenceService` in the namespace, which must exist; or any
+                name for what `command` or `function` serves. Without it, only the registry's alias is set.
+            service_kind: KServe's kind of the service; by default `InferenceService`.
+            adapter: name of the LoRA adapter of an `LLMInferenceService` that is replaced or added, instead of its
+                model.
+            command: command that makes the model in the environment variable `MODEL_URI` the served one, instead of
+                KServe. It is run again after a kill, and with the earlier address to roll back; an empty one means
+                none.
+            function: function that does the same, with the address as its argument.
+            registry: a `ModelRegistry` or `MLflowRegistry`, or a dict of its fields. The version with the alias is the
+                one with the model's address, or `version`.
+            alias: alias that the version gets, and loses if the promotion is rolled back. In a Kubeflow Model Registry
+                it is a property of the model. By default `champion`.
+            time_limit: longest time until the model is served, and until the one before is served again; by default
+                `30m`.
+            workspace: PersistentVolumeClaim of a model below `/workspace`. Its service mounts it, so it needs no copy.
+                It is a `Workspace`, the name of an existing PVC, or a `trainjob.WorkspaceVolume`.
+            image: image with Python; by default the runtime's.
+            resources: resources of the step's pod.
+            env: environment variables by name; secrets as `SecretKeyReference`.
+            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+            program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so
+                that any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments.
+                By default `packed`.
+            name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
+                a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+            annotations: annotations of the TrainJob and of its pods, in the same way.
+            deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
+                the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+            queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
+                class or a topology. Airflow's own `queue` selects workers.
+            placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+            volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+                `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
+                because an older one also runs it on this cluster.
+            suspend: whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+            runtime_patches: patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+                applied after those of the other fields. Trainer 2.2 and later.
+            queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
+                such as `8h`; by default there is no limit.
+            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
+            interruption_retries: how often another attempt starts after the infrastructure has interrupted the
+                TrainJob, for example by an eviction, a preemption or a drain. These attempts do not count as retries of
+                the workflow engine. With 0, an interruption is a failure. By default `3`.
+            on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
+                pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
+            on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+                `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods
+                are retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+                `delete`.
+            ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+                deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+            ttl_after_failure: the same time after it has failed.
+            **arguments: arguments of `StepOperator` and `BaseOperator`.
+
+        Raises:
+            InvalidSpec: an argument has a wrong value, is missing, or does not exist.
+        """
+        super().__init__(
+            step_arguments={
+                "model": model,
+                "canary_percent": canary_percent,
+                "smoke_request": smoke_request,
+                "service": service,
+                "service_kind": service_kind,
+                "adapter": adapter,
+                "command": command,
+                "function": function,
+                "registry": registry,
+                "alias": alias,
+                "time_limit": time_limit,
+                "workspace": workspace,
+                "image": image,
+                "resources": resources,
+                "env": env,
+                "secret": secret,
+                "program": program,
+                "name": name,
+                "labels": labels,
+                "annotations": annotations,
+                "deadline": deadline,
+                "queue": queue_name,
+                "placement": placement,
+                "volumes": volumes,
+                "managed_by": managed_by,
+                "suspend": suspend,
+                "runtime_patches": runtime_patches,
+                "queue_timeout": queue_timeout,
+                "start_timeout": start_timeout,
+                "interruption_retries": interruption_retries,
+                "on_kill": on_kill,
+                "on_failure": on_failure,
+                "ttl_after_success": ttl_after_success,
+                "ttl_after_failure": ttl_after_failure,
+            },
+            **arguments,
+        )
+
+
+class RollbackOperator(PromotionOperator):
+    """Undo a promotion: the model before is served again.
+
+    The XCom also has `rolled_back`, `model`, `before` and `reason`.
+    """
+
+    step_type = Rollback
+    template_fields: Sequence[str] = (
+        "any_run",
+        "service",
+        "service_kind",
+        "adapter",
+        "command",
+        "registry",
+        "alias",
+        "time_limit",
+        "workspace",
+        "image",
+        "step_resources",
+        "env",
+        "secret",
+        "program",
+        "name",
+        "labels",
+        "annotations",
+        "deadline",
+        "queue_name",
+        "placement",
+        "volumes",
+        "managed_by",
+        "suspend",
+        "runtime_patches",
+        "queue_timeout",
+        "start_timeout",
+        "interruption_retries",
+        "on_kill_action",
+        "on_failure_action",
+        "ttl_after_success",
+        "ttl_after_failure",
+        *StepOperator.template_fields,
+    )
+
+    def __init__(
+        self,
+        *,
+        any_run: bool | None = None,
+        service: str | None = None,
+        service_kind: str | None = None,
+        adapter: str | None = None,
+        command: Sequence[str] | None = None,
+        function: Callable[..., Any] | str | None = None,
+        registry: ModelRegistry | MLflowRegistry | Mapping[str, Any] | str | None = None,
+        alias: str | None = None,
+        time_limit: timedelta | float | str | None = None,
+        workspace: Workspace | WorkspaceVolume | str | None = None,
+        image: str | None = None,
+        resources: Mapping[str, Any] | None = None,
+        env: Mapping[str, Any] | None = None,
+        secret: SecretReference | Mapping[str, Any] | str | None = None,
+        program: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        deadline: timedelta | float | str | None = None,
+        queue_name: Queue | Mapping[str, Any] | str | None = None,
+        placement: Placement | Mapping[str, Any] | str | None = None,
+        volumes: Sequence[Any] | None = None,
+        managed_by: str | None = None,
+        suspend: bool | None = None,
+        runtime_patches: Sequence[Any] | None = None,
+        queue_timeout: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
+        interruption_retries: int | str | None = None,
+        on_kill: str | None = None,
+        on_failure: str | None = None,
+        ttl_after_success: timedelta | float | str | None = None,
+        ttl_after_failure: timedelta | float | str | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Create the operator; `StepOperator` describes further arguments.
+
+        Args:
+            any_run: whether to undo the newest promotion, of any workflow run.
+            service: name of the service, as in `Promote`.
+            service_kind: KServe's kind of the service; by default `InferenceService`.
+            adapter: name of the LoRA adapter, as in `Promote`.
+            command: command that makes the model in the environment variable `MODEL_URI` the served one, as in
+                `Promote`.
+            function: function that does the same, as in `Promote`.
+            registry: the registry of `Promote`.
+            alias: the alias of `Promote`; by default `champion`.
+            time_limit: longest time until the model before is served; by default `30m`.
+            workspace: PersistentVolumeClaim that the step mounts, for its `command`. It is a `Workspace`, the name of
+                an existing PVC, or a `trainjob.WorkspaceVolume`.
+            image: image with Python; by default the runtime's.
+            resources: resources of the step's pod.
+            env: environment variables by name; secrets as `SecretKeyReference`.
+            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+            program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so
+                that any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments.
+                By default `packed`.
+            name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
+                a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+            annotations: annotations of the TrainJob and of its pods, in the same way.
+            deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
+                the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+            queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
+                class or a topology. Airflow's own `queue` selects workers.
+            placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+            volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+                `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
+                because an older one also runs it on this cluster.
+            suspend: whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+            runtime_patches: patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+                applied after those of the other fields. Trainer 2.2 and later.
+            queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
+                such as `8h`; by default there is no limit.
+            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
+            interruption_retries: how often another attempt starts after the infrastructure has interrupted the
+                TrainJob, for example by an eviction, a preemption or a drain. These attempts do not count as retries of
+                the workflow engine. With 0, an interruption is a failure. By default `3`.
+            on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
+                pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
+            on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+                `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods
+                are retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+                `delete`.
+            ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+                deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+            ttl_after_failure: the same time after it has failed.
+            **arguments: arguments of `StepOperator` and `BaseOperator`.
+
+        Raises:
+            InvalidSpec: an argument has a wrong value, is missing, or does not exist.
+        """
+        super().__init__(
+            step_arguments={
+                "any_run": any_run,
+                "service": service,
+                "service_kind": service_kind,
+                "adapter": adapter,
+                "command": command,
+                "function": function,
+                "registry": registry,
+                "alias": alias,
+                "time_limit": time_limit,
+                "workspace": workspace,
+                "image": image,
+                "resources": resources,
                 "env": env,
                 "secret": secret,
                 "program": program,

@@ -1,7 +1,8 @@
-"""HTTP client of a model registry, for export images, which contain no client library of a registry."""
+"""HTTP client of a model registry, for images that contain no client library of a registry."""
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import time
@@ -12,7 +13,13 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from trainjob.errors import ExportError
 
-__all__ = ["RegistryClient", "parse_object"]
+__all__ = ["MLFLOW_LOGIN", "TOKEN_VARIABLE", "RegistryClient", "get_authorization", "parse_object"]
+
+TOKEN_VARIABLE = "REGISTRY_TOKEN"  # noqa: S105 - the name of the variable
+"""Environment variable with the token of a Kubeflow Model Registry."""
+_TOKEN, _USER, _PASSWORD = (f"MLFLOW_TRACKING_{name}" for name in ("TOKEN", "USERNAME", "PASSWORD"))
+MLFLOW_LOGIN = f"{_TOKEN}, or {_USER} and {_PASSWORD}"
+"""Environment variables with the login of an MLflow server, for messages."""
 
 _TIMEOUT = 30.0  # seconds for one request
 _PAUSES = (0.5, 1.0, 2.0)  # seconds between tries
@@ -54,7 +61,7 @@ class RegistryClient:
             time.sleep(pause)
             status, answer = self._once(request)
         if not status:
-            hint = "check its address, and that pods can reach it; the export may be repeated at any time"
+            hint = "check its address, and that pods can reach it; the step may be repeated at any time"
             raise ExportError(f"{self._server}: no response: {answer.decode()}", hint=hint)
         return status, answer
 
@@ -79,7 +86,7 @@ class RegistryClient:
         text = " ".join(str(message).split())[:300]
         if status in (401, 403):
             return ExportError(f"{self._server}: access denied ({status}): {text}", hint=self._access_hint)
-        hint = "check its address; the export may be repeated at any time"
+        hint = "check its address; the step may be repeated at any time"
         return ExportError(f"{self._server} returned {status}: {text}", hint=hint)
 
     def _once(self, request: Request) -> tuple[int, bytes]:
@@ -104,6 +111,17 @@ def parse_object(body: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def get_authorization(environment: Mapping[str, str]) -> str:
+    """Return the header `Authorization` from MLflow's variables; empty without a login.
+
+    A user name with a password has precedence over a token, as in MLflow's client.
+    """
+    user, password, token = (environment.get(name, "") for name in (_USER, _PASSWORD, _TOKEN))
+    if user and password:
+        return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+    return f"Bearer {token}" if token else ""
 
 
 class _NoRedirects(HTTPRedirectHandler):

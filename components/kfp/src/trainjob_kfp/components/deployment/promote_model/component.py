@@ -1,0 +1,161 @@
+"""Component `promote_model`.
+
+Written by tools/parameters from the classes in `trainjob.spec`: run `make reference`.
+
+Kubeflow Pipelines sends only the function's source, and evaluates its annotations immediately. The annotations are
+therefore not postponed, and the body uses no name of this module.
+"""
+# ruff: noqa: B006, UP006, UP035
+# mypy: disable-error-code="valid-type,untyped-decorator"
+
+from typing import Any, Dict, List, NamedTuple
+
+from kfp import dsl
+
+from trainjob_kfp.packaging import trainjob_component
+
+
+@trainjob_component
+def promote_model(
+    model: str,
+    canary_percent: int = 0,
+    smoke_request: Dict[str, Any] = {},
+    service: str = "",
+    service_kind: str = "InferenceService",
+    adapter: str = "",
+    command: List[str] = [],
+    function: str = "",
+    registry: Dict[str, Any] = {},
+    alias: str = "champion",
+    time_limit: str = "",
+    workspace: str = "",
+    image: str = "",
+    resources: Dict[str, Any] = {},
+    env: Dict[str, Any] = {},
+    secret: Dict[str, Any] = {},
+    program: str = "packed",
+    name: str = "",
+    labels: Dict[str, Any] = {},
+    annotations: Dict[str, Any] = {},
+    deadline: str = "",
+    queue: Dict[str, Any] = {},
+    placement: Dict[str, Any] = {},
+    volumes: List[Dict[str, Any]] = [],
+    managed_by: str = "",
+    suspend: bool = False,
+    runtime_patches: List[Dict[str, Any]] = [],
+    queue_timeout: str = "",
+    start_timeout: str = "",
+    interruption_retries: int = 3,
+    on_kill: str = "delete",
+    on_failure: str = "delete",
+    ttl_after_success: str = "",
+    ttl_after_failure: str = "",
+    namespace: str = "",
+    delete_with_run: bool = False,
+    attempts: int = 1,
+    task_config: dsl.TaskConfig = None,
+) -> NamedTuple(
+    "Outputs",
+    [
+        ("job", str),
+        ("namespace", str),
+        ("uid", str),
+        ("status", str),
+        ("workspace", str),
+        ("output_path", str),
+        ("promoted", bool),
+        ("served_model", str),
+        ("earlier_model", str),
+    ],
+):
+    """Make a model the served one, or leave the one that is served now.
+
+    A model that cannot be served fails the step, and the one before is served again. The step is never cached.
+
+    An input whose default is empty or 0 is not given then. Where a description names a class, give a dict of its
+    fields; a text for `queue`, `runtime` or `secret` means the name.
+
+    `workspace` may also be a path at which the task has mounted a PersistentVolumeClaim. It is
+    `dsl.WORKSPACE_PATH_PLACEHOLDER` for the pipeline's own workspace, a path below it, or a path below a volume of
+    `kubernetes.mount_pvc`.
+
+    Args:
+        model: Address of the model: where a step has exported it, such as `s3://acme/models/tickets/7`, or a folder
+            below `/workspace`. Each version needs its own address, because a server may read the files at any time.
+        canary_percent: Share of the requests that the model gets, with Knative; another `Promote` without it gives it
+            all. The registry's alias is set only then.
+        smoke_request: A `SmokeRequest`, or a dict of its fields; by default, KServe's list of models or the state of
+            the model is requested, and with a command nothing.
+        service: Name of the `InferenceService` or `LLMInferenceService` in the namespace, which must exist; or any name
+            for what `command` or `function` serves. Without it, only the registry's alias is set.
+        service_kind: KServe's kind of the service; by default `InferenceService`.
+        adapter: Name of the LoRA adapter of an `LLMInferenceService` that is replaced or added, instead of its model.
+        command: Command that makes the model in the environment variable `MODEL_URI` the served one, instead of KServe.
+            It is run again after a kill, and with the earlier address to roll back; an empty one means none.
+        function: Function that does the same, with the address as its argument.
+        registry: A `ModelRegistry` or `MLflowRegistry`, or a dict of its fields. The version with the alias is the one
+            with the model's address, or `version`.
+        alias: Alias that the version gets, and loses if the promotion is rolled back. In a Kubeflow Model Registry it
+            is a property of the model. By default `champion`.
+        time_limit: Longest time until the model is served, and until the one before is served again; by default `30m`.
+        workspace: Name of the PersistentVolumeClaim of the steps, mounted at /workspace; or a path, see the overview.
+        image: Image with Python; by default the runtime's.
+        resources: Resources of the step's pod.
+        env: Environment variables by name; secrets as `SecretKeyReference`.
+        secret: Name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+        program: Where the code of the step's program comes from. `packed` sends it in the command of the pods, so that
+            any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments. By default
+            `packed`.
+        name: Start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+        labels: Labels of the TrainJob and of its pods, for example for cost reports. They are part of the request: a
+            later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+        annotations: Annotations of the TrainJob and of its pods, in the same way.
+        deadline: Maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then the
+            cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+        queue: Name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority class or
+            a topology.
+        placement: A `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+        volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+        managed_by: Controller that acts on the TrainJob; by default this cluster's Trainer. With
+            `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3, because
+            an older one also runs it on this cluster.
+        suspend: Whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+        runtime_patches: Patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+            applied after those of the other fields. Trainer 2.2 and later.
+        queue_timeout: Maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times, such
+            as `8h`; by default there is no limit.
+        start_timeout: Maximum time after the queue until all pods of the training are ready, in the same way.
+        interruption_retries: How often another attempt starts after the infrastructure has interrupted the TrainJob,
+            for example by an eviction, a preemption or a drain. These attempts do not count as retries of the workflow
+            engine. With 0, an interruption is a failure. By default `3`.
+        on_kill: Action on a terminated task's TrainJob: `delete`, `keep`, or `keep_on_drain` (keep after a drain); by
+            default `delete`.
+        on_failure: Action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+            `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods are
+            retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+            `delete`.
+        ttl_after_success: Time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+            deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+        ttl_after_failure: The same time after it has failed.
+        namespace: Namespace of the TrainJob; by default the pipeline's own.
+        delete_with_run: Whether a finished TrainJob, too, is deleted along with the run's Workflow.
+        attempts: Number of TrainJobs that may fail, with pauses of 10 s to 5 min, before the step fails; by default
+            `1`.
+        task_config: Settings of the task for its pods; Kubeflow Pipelines sets this value.
+
+    Returns:
+        job: Name of the TrainJob.
+        namespace: Namespace of the TrainJob.
+        uid: UID of the TrainJob.
+        status: `Complete`; a step that fails has no outputs.
+        workspace: Name of the PersistentVolumeClaim that was mounted at /workspace; empty if there is none.
+        output_path: Folder of the claim; empty without one.
+        promoted: Whether the model is served; false if another try of the step was undone.
+        served_model: Address of the model that is served now; empty for none.
+        earlier_model: Address of the model that was served before; empty for none.
+    """
+    given = locals()
+    from trainjob_kfp import component_programs
+
+    return component_programs.promote_model(**given)
