@@ -191,7 +191,7 @@ class KServeController:
         """Wait until a service sends its traffic to these models; see `history`."""
         key = (kind, name)
         self._wait_for(
-            lambda: self._history.get(key, [{}])[-1] == served, f"{kind} {name} does not serve {served}", seconds
+            lambda: self._history.get(key, [])[-1:] == [served], f"{kind} {name} does not serve {served}", seconds
         )
 
     def history(self, name: str, kind: str = _ISVC) -> list[dict[str, int]]:

@@ -2,8 +2,8 @@
 
 The condition `Ready` alone does not show it. It belongs to the pods that serve now, so it stays true while a Deployment
 with the new model starts, and its `observedGeneration` counts another object's generations. A change is therefore
-recognized by a mark that was read before: the name of the newest revision with Knative, and the revision number of the
-Deployment without it.
+recognized by a mark that was read before: the name of the newest revision with Knative, and the Deployment's template
+of pods without it.
 
 Source: KServe 0.16, pkg/apis/serving/v1beta1/inference_service_status.go (`PropagateStatus`, `PropagateRawStatus`,
 `PropagateModelStatus`) and pkg/controller/v1alpha1/llmisvc/workload_single_node.go (`propagateDeploymentStatus`).
@@ -12,6 +12,8 @@ Source: KServe 0.16, pkg/apis/serving/v1beta1/inference_service_status.go (`Prop
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -65,7 +67,7 @@ class KServeService:
         found, deployment = self._get(), self._get_deployment()
         return {
             "revision": _get_predictor(found).get("latestCreatedRevision", ""),
-            "deployment": _get_number(deployment),
+            "template": _hash_template(deployment),
         }
 
     def check(self, wanted: Served) -> None:
@@ -118,7 +120,7 @@ class KServeService:
         if _uses_knative(found):
             return _describe_revision(found, wanted, marks.get("revision", ""))
         deployment = self._get_deployment()
-        if waited := _describe_deployment(deployment, marks.get("deployment", "")):
+        if waited := _describe_deployment(deployment, marks.get("template", "")):
             self._watched = (*_DEPLOYMENTS, deployment) if deployment else self._watched
             # Its failures may be those of old pods, so they are shown, and only the time limit decides.
             return f"{waited} ({failure})" if (failure := _get_failure(found)) else waited
@@ -236,9 +238,10 @@ def _get_predictor(found: Json) -> Json:
     return predictor
 
 
-def _get_number(deployment: Json | None) -> str:
-    annotations = (deployment or {}).get("metadata", {}).get("annotations") or {}
-    return str(annotations.get("deployment.kubernetes.io/revision", ""))
+def _hash_template(deployment: Json | None) -> str:
+    if deployment is None:
+        return ""
+    return hashlib.sha256(json.dumps(deployment["spec"]["template"], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _describe_revision(found: Json, wanted: Served, mark: str) -> str:
@@ -264,8 +267,8 @@ def _describe_deployment(deployment: Json | None, mark: str) -> str:
     if deployment is None:
         return "its Deployment"
     status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
-    if mark and _get_number(deployment) == mark:
-        return "a new revision of its Deployment"
+    if mark and _hash_template(deployment) == mark:
+        return "new pods in its Deployment"
     if status.get("observedGeneration", 0) < deployment["metadata"]["generation"]:
         return "its Deployment to change"
     for condition in status.get("conditions") or ():

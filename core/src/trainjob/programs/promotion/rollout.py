@@ -175,7 +175,7 @@ class Rollout:
             wanted=wanted,
             before=unfinished[-1].before if unfinished else served,
             until=self._until(),
-            marks={} if served == wanted else self.service.read_marks(),
+            marks={} if served.model == wanted.model else self.service.read_marks(),
             alias_before=_get_first_alias(unfinished),
         )
         reason = "its process was killed"
