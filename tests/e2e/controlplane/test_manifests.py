@@ -16,8 +16,10 @@ from programs import SUPERVISOR
 from tests.e2e.controlplane.queues import create_queue, create_shared_objects
 from tests.support import shipped_manifests
 from tests.support.accounts import kubeconfig_with_token
+from tests.support.kserve_controller import KServeController
 from tests.support.kubernetes_client import Client
 from tests.support.polling import wait_until
+from tests.support.promotions import ACCOUNT, Promoter
 from tests.support.trainjobs import JOBSET, shell, train_job
 from trainjob import CustomTrainerContainer, Queue, RunKey, Runtime, TrainJob
 from trainjob.client import Cluster, Connection
@@ -29,7 +31,7 @@ from trainjob.spec.job import STOCK_RUNTIME
 
 IMAGE = "busybox"
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
-ALL = ("airflow", "cluster", "kfp", "network-policy", "person", "runtimes", "steps")
+ALL = ("airflow", "cluster", "kfp", "network-policy", "person", "promotion", "runtimes", "steps")
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -47,13 +49,13 @@ COMMON_PERMISSIONS = {
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory):
     """Start a control plane, and return it with the path of its audit log."""
-    if reason := ControlPlane.unavailable_reason(kueue=True):
+    if reason := ControlPlane.unavailable_reason(kueue=True, kserve=True):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("audited")
     policy, log = folder / "policy.yaml", folder / "audit.jsonl"
     policy.write_text(yaml.safe_dump(POLICY))
     arguments = [f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-mode=blocking-strict"]
-    with ControlPlane(folder / "state", apiserver_args=arguments, kueue=True) as cluster:
+    with ControlPlane(folder / "state", apiserver_args=arguments, kueue=True, kserve=True) as cluster:
         yield cluster, log
 
 
@@ -76,7 +78,7 @@ def creation_path(found, namespace):
     group = found["apiVersion"]
     plural = f"{found['kind'].lower().removesuffix('y')}{'ies' if found['kind'].endswith('y') else 's'}"
     where = "" if found["kind"].startswith("Cluster") else f"namespaces/{namespace}/"
-    return f"/apis/{group}/{where}{plural}"
+    return f"/{'apis' if '/' in group else 'api'}/{group}/{where}{plural}"
 
 
 def kustomize(folder):
@@ -140,7 +142,7 @@ def list_pods(client, namespace, selector):
 # -- used permissions --------------------------------------------------------------------------------------------------
 
 
-def audited_requests(log, namespace, since):
+def audited_requests(log, namespace, since, account="robot"):
     """Return the requests of the account since a time, from the audit log.
 
     Each one is (group, resource, verb, whether it was allowed, path).
@@ -148,7 +150,10 @@ def audited_requests(log, namespace, since):
     found = set()
     for line in log.read_text().splitlines():
         event = json.loads(line)
-        if event["user"]["username"] != f"system:serviceaccount:{namespace}:robot" or event["stageTimestamp"] <= since:
+        if (
+            event["user"]["username"] != f"system:serviceaccount:{namespace}:{account}"
+            or event["stageTimestamp"] <= since
+        ):
             continue
         about = event.get("objectRef") or {}
         resource = "/".join(part for part in (about.get("resource", ""), about.get("subresource", "")) if part)
@@ -262,3 +267,42 @@ def test_granted_permissions_are_the_used_ones(plane, restricted_connection, nam
     others, refused = len(used - granted - for_all), sum(not one[3] for one in found)
     result = f"{len(used & granted)} verbs used of {len(granted)} granted, others {others}, refused {refused}"
     evidence("security", check=f"manifests/{name} against the audit log of kube-apiserver 1.36", result=result)
+
+
+def promote_a_held_model(promoter, kserve, kind, name):
+    """Promote a model whose loading takes a while, so that the step watches, and undo it."""
+    place = {"kind": kind, "service": name}
+    kserve.hold("s3://models/b")
+    promoting = promoter.start("promote", name, model="s3://models/b", **place)
+    assert any("waiting for" in line for line in promoting.stdout)
+    kserve.release("s3://models/b")
+    output, _ = promoting.communicate()
+    assert promoting.returncode == 0, output
+    promoter.result("rollback", f"undo-{name}", any_run=True, **place)
+
+
+def test_the_permissions_of_promotions_are_the_used_ones(plane, admin, namespace, tmp_path):
+    cluster, log = plane
+    model = {"modelFormat": {"name": "huggingface"}, "storageUri": "s3://models/a"}
+    llm = {"model": {"uri": "s3://models/a"}, "router": {"route": {}, "gateway": {}}}
+    raw = {"annotations": {"serving.kserve.io/deploymentMode": "RawDeployment"}}
+    services = (
+        ("InferenceService", "v1beta1", "knative", {}, {"predictor": {"model": model}}),
+        ("InferenceService", "v1beta1", "plain", raw, {"predictor": {"model": model}}),
+        ("LLMInferenceService", "v1alpha1", "llm", {}, llm),
+    )
+    promoter = Promoter(admin, namespace, tmp_path).prepare()
+    with KServeController(cluster.kubeconfig, namespace) as kserve:
+        for kind, version, name, meta, spec in services:
+            group = f"serving.kserve.io/{version}"
+            admin.create(
+                {"apiVersion": group, "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}, namespace
+            )
+            kserve.wait_until_served(name, {"s3://models/a": 100}, kind)
+            promote_a_held_model(promoter, kserve, kind, name)
+    found = audited_requests(log, namespace, "", ACCOUNT)
+    used = {(group, resource, verb) for group, resource, verb, _, _ in found}
+    # An LLMInferenceService is watched only in the moment between its Deployment's and its own readiness.
+    seldom = {("serving.kserve.io", "llminferenceservices", "watch")}
+    assert used | seldom == shipped_manifests.granted_permissions("promotion")
+    assert {one for one in found if not one[3]} == set()
