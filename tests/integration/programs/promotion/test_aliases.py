@@ -13,6 +13,7 @@ from tests.support.registry_server import RegistryServer
 from trainjob.programs.export.mlflow_registration import MLflowEntry, MLflowRegistration
 from trainjob.programs.export.origin import Origin
 from trainjob.programs.export.registration import Registration, RegistryEntry
+from trainjob.programs.promotion.aliases import MLflowAlias, ModelRegistryAlias
 
 A, B = "s3://models/tickets/a", "s3://models/tickets/b"
 
@@ -25,6 +26,7 @@ class KubeflowRegistry:
     def __init__(self, server, model):
         self._server, self.model = server, model
         self.options = {"server": server.url, "model": model}
+        self.champion = ModelRegistryAlias(server.url, model, "champion")
         for uri, letter in ((A, "a"), (B, "b")):
             Registration(RegistryEntry(server.url, model, uri), letter * 64).create({"loss": 1.5})
 
@@ -41,6 +43,7 @@ class MLflowRegistry:
     def __init__(self, server, model):
         self._server, self.model = server, model
         self.options = {"tracking_uri": server.url, "model": model}
+        self.champion = MLflowAlias(server.url, model, "champion")
         for uri, letter in ((A, "a"), (B, "b")):
             MLflowRegistration(MLflowEntry(server.url, model, uri), letter * 64, Origin()).create({"loss": 1.5})
 
@@ -69,10 +72,12 @@ def test_the_alias_follows_the_served_model(registered, registry, served):
     for model, version in ((A, registry.names[0]), (B, registry.names[1])):
         registered.result("promote", f"of-{version}", model=model)
         assert (served(), registry.alias()) == (model, version)
+        assert registry.champion.find_uri() == model
     registered.result("rollback", "undo", any_run=True)
     assert (served(), registry.alias()) == (A, registry.names[0])
     registered.result("rollback", "undo-the-first", any_run=True)
     assert (served(), registry.alias()) == ("", "")
+    assert registry.champion.find_uri() == ""
 
 
 def test_other_aliases_stay(registered, registry):

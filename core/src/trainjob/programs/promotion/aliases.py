@@ -32,6 +32,9 @@ class Alias(Protocol):
     def set(self, version: str) -> None:
         """Give the alias to a version; an empty one removes it."""
 
+    def find_uri(self) -> str:
+        """Return the address of the version with the alias; empty for none."""
+
 
 class MLflowAlias:
     """An alias in the registry of an MLflow server.
@@ -77,6 +80,11 @@ class MLflowAlias:
         elif self.read():
             self._call("DELETE", "registered-models/alias", names)
 
+    def find_uri(self) -> str:
+        """Return the address of the version with the alias; empty for none."""
+        version = self.read()
+        return next((str(each["source"]) for each in self._list_versions() if str(each["version"]) == version), "")
+
     def _list_versions(self) -> Iterator[Mapping[str, Any]]:
         quote = '"' if "'" in self._model else "'"
         query = {"filter": f"name = {quote}{self._model}{quote}", "max_results": _PAGE}
@@ -112,10 +120,8 @@ class ModelRegistryAlias:
         Raises:
             PromotionError: there is none.
         """
-        newest_first = {"orderBy": "CREATE_TIME", "sortOrder": "DESC"}
-        for version in self._list(f"registered_models/{self._read_model()['id']}/versions", newest_first):
-            artifacts = self._list(f"model_versions/{version['id']}/artifacts", {})
-            if any(artifact.get("uri") == uri for artifact in artifacts):
+        for version in self._list_versions():
+            if uri in self._list_uris(version):
                 return str(version["name"])
         raise _no_version(self._model, uri)
 
@@ -132,6 +138,23 @@ class ModelRegistryAlias:
         if version:
             properties[self._alias] = {"metadataType": "MetadataStringValue", "string_value": version}
         self._call("PATCH", f"registered_models/{model['id']}", {"customProperties": properties})
+
+    def find_uri(self) -> str:
+        """Return the address of the version with the alias; empty for none."""
+        name = self.read()
+        found = [
+            uri for version in self._list_versions() if version["name"] == name for uri in self._list_uris(version)
+        ]
+        return found[0] if found else ""
+
+    def _list_versions(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the model's versions, newest first."""
+        newest_first = {"orderBy": "CREATE_TIME", "sortOrder": "DESC"}
+        yield from self._list(f"registered_models/{self._read_model()['id']}/versions", newest_first)
+
+    def _list_uris(self, version: Mapping[str, Any]) -> list[str]:
+        found = self._list(f"model_versions/{version['id']}/artifacts", {})
+        return [str(each["uri"]) for each in found if each.get("uri")]
 
     def _read_model(self) -> dict[str, Any]:
         status, answer = self._client.request("GET", f"registered_model?{urlencode({'name': self._model})}")
