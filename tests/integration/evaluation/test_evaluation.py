@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.lm_eval, pytest.mark.slow]
 GATES = {
     "tickets/exact_match": {"minimum": 0.9, "better_than_champion": True},
     "tickets_choice/acc": {"not_worse_than_champion": 0.02},
-    "tickets_loss/bits_per_byte": {"maximum": 100},
+    "tickets_loss/bits_per_byte": {"maximum": 100, "better_than_champion": True},
 }
 
 
@@ -54,6 +54,11 @@ def test_the_better_model_passes_and_its_scores_are_those_of_the_harness(evaluat
     assert outcome.succeeded, lines
     assert result["passed"], lines
     assert result["differences"]["tickets/exact_match"]["low"] > 0
+    loss, champion = (result[role]["tickets_loss/bits_per_byte"]["value"] for role in ("scores", "champion_scores"))
+    difference = result["differences"]["tickets_loss/bits_per_byte"]
+    assert difference["value"] == pytest.approx(champion - loss)
+    assert 0 < difference["low"] < difference["value"] < difference["high"]
+    assert (difference["rows"], difference["resamples"]) == (60, 10_000)
     assert result == {
         **json.loads((workspace / "evaluation/report.json").read_text()),
         "report": str(workspace / "evaluation/report.json"),
@@ -103,7 +108,7 @@ def test_a_worse_model_is_a_result_and_no_error(evaluate):
     outcome, result, lines = evaluate("worse", "better")
     assert outcome.succeeded, lines
     assert not result["passed"]
-    assert [gate["passed"] for gate in result["gates"]] == [False, False, False, True]
+    assert [gate["passed"] for gate in result["gates"]] == [False, False, False, True, False]
     assert result["differences"]["tickets/exact_match"]["high"] < 0
 
 
@@ -112,7 +117,8 @@ def test_an_equal_model_is_not_worse_and_not_better(evaluate, workspace):
     gate = {"not_worse_than_champion": 0, "better_than_champion": True}
     _, result, lines = evaluate("better", "same", tasks=["tickets"], gates={"tickets/exact_match": gate})
     assert [gate["passed"] for gate in result["gates"]] == [True, False], lines
-    assert result["differences"]["tickets/exact_match"] == {"value": 0.0, "low": 0.0, "high": 0.0, "rows": 60}
+    expected = {"value": 0.0, "low": 0.0, "high": 0.0, "rows": 60, "resamples": 10_000}
+    assert result["differences"]["tickets/exact_match"] == expected
 
 
 def test_the_first_model_passes_only_if_a_missing_champion_is_allowed(evaluate):

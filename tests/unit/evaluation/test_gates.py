@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
+from dataclasses import astuple, replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -47,7 +50,7 @@ def test_the_interval_is_as_wide_as_the_standard_error_of_paired_rows_says():
 def test_a_smaller_loss_is_an_advantage():
     better = make_score(dict.fromkeys(ROWS, 0.5), higher_is_better=False)
     found = compare(better, make_score(dict.fromkeys(ROWS, 0.75), higher_is_better=False), 0.95)
-    assert found == Difference(0.25, 0.25, 0.25, 100)
+    assert found == Difference(0.25, 0.25, 0.25, 100, 10_000)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,7 @@ def test_scores_without_the_same_rows_are_not_compared(model, champion):
     ],
 )
 def test_a_gate_passes_only_what_follows_its_rules(gate, value, difference, passed):
-    differences = {"t/acc": Difference(*difference, rows=9)} if difference else {}
+    differences = {"t/acc": Difference(*difference, rows=9, resamples=10_000)} if difference else {}
     verdicts = apply_gates({"t/acc": gate}, {"t/acc": Score(value)}, differences)
     assert [verdict.passed for verdict in verdicts] == passed
     assert all(f"{value:.6g}" in verdict.found or "better by" in verdict.found for verdict in verdicts)
@@ -108,8 +111,8 @@ def test_a_gate_that_the_metrics_do_not_fit_is_refused_with_what_is_allowed():
     assert str(refused.value).splitlines() == [
         "gates cannot be t/accuracy: the tasks have the metrics t/acc, t/word_perplexity",
         (
-            "gates.t/word_perplexity cannot be better_than_champion: this metric has no value for each row, so it "
-            "can't be compared with the champion: use minimum or maximum, or another metric"
+            "gates.t/word_perplexity cannot be better_than_champion: this metric has no items of rows, so it can't be "
+            "compared with the champion: use minimum or maximum, or another metric"
         ),
     ]
 
@@ -138,17 +141,69 @@ RESULTS = {
 
 
 def test_scores_are_those_of_the_harness_with_the_rows_of_their_filter():
-    scores = name_scores({"gsm8k": read_scores(RESULTS, "gsm8k")})
+    scores = name_scores({"gsm8k": read_scores(RESULTS, "gsm8k", find_aggregation)})
     assert scores == {
         "gsm8k/exact_match,strict-match": Score(0.25, 0.1, True, {"0": 1.0, "1": 0.0, "2": 0.0, "3": 0.0}),
         "gsm8k/exact_match,flexible-extract": Score(0.75, 0.2, True, {"0": 1.0, "1": 1.0, "2": 1.0, "3": 0.0}),
-        "gsm8k/bits,strict-match": Score(0.75, None, False),
+        "gsm8k/bits,strict-match": Score(0.75, None, False, {row: [-3.0, 4] for row in "0123"}, is_mean=False),
     }
 
 
-def test_rows_count_only_if_the_metric_is_their_mean():
-    results = {**RESULTS, "results": {"gsm8k": {"exact_match,strict-match": 0.5}}}
-    assert read_scores(results, "gsm8k")["exact_match,strict-match"].rows == {}
+@pytest.mark.parametrize("aggregate", [None, lambda items: 0.1 * len(items), lambda items: items["x"]])
+def test_rows_count_only_if_the_metric_is_computed_from_them(aggregate):
+    results = {**RESULTS, "results": {"gsm8k": {"exact_match,strict-match": 0.5, "bits,strict-match": 0.75}}}
+    scores = read_scores(results, "gsm8k", lambda *_: aggregate)
+    assert [score.rows for score in scores.values()] == [{}, {}]
+
+
+def weigh(items):
+    """Return the ratio of two sums, as the perplexities of the harness compute it."""
+    values, weights = zip(*items, strict=True)
+    return -sum(values) / sum(weights)
+
+
+def find_aggregation(task, metric):
+    return {"bits": weigh}.get(metric) if task == "gsm8k" else None
+
+
+ITEMS = st.tuples(st.floats(-100, 0), st.integers(1, 50))
+
+
+@given(st.lists(st.tuples(ITEMS, ITEMS), min_size=1, max_size=20))
+def test_a_metric_that_is_no_mean_is_compared_with_its_own_aggregation(pairs):
+    model, champion = (
+        Score(weigh(items), None, False, {str(row): item for row, item in enumerate(items)}, is_mean=False)
+        for items in zip(*pairs, strict=True)
+    )
+    found, reverse = compare(model, champion, 0.95, weigh), compare(champion, model, 0.95, weigh)
+    assert found.value == pytest.approx(champion.value - model.value)
+    assert (found.value, found.low, found.high) == pytest.approx((-reverse.value, -reverse.high, -reverse.low))
+    assert compare(model, champion, 0.95) is None
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20))
+def test_a_mean_has_the_same_interval_as_with_an_aggregation(pairs):
+    model, champion = ({str(row): values[side] for row, values in enumerate(pairs)} for side in (0, 1))
+    first, second = make_score(model), make_score(champion)
+    found = compare(first, second, 0.9)
+    other = compare(replace(first, is_mean=False), second, 0.9, lambda items: sum(items) / len(items))
+    assert astuple(found) == pytest.approx(astuple(other))
+
+
+@pytest.mark.parametrize(("seconds", "resamples"), [(0.005, 10_000), (0.05, 1000), (0.5, 100), (100.0, 100)])
+def test_a_slow_aggregation_gets_fewer_resamples(monkeypatch, seconds, resamples):
+    clock = SimpleNamespace(monotonic=itertools.count(0, seconds).__next__)
+    monkeypatch.setattr("trainjob.frameworks.evaluation.comparison.time", clock)
+    score = Score(0.5, None, True, ROWS, is_mean=False)
+    assert compare(score, score, 0.95, lambda items: items[0]).resamples == resamples
+
+
+@pytest.mark.parametrize(
+    "aggregate", [lambda items: math.exp(1000 * items[0]), lambda items: 1 / items[0], lambda _: math.nan]
+)
+def test_a_metric_that_a_resample_does_not_have_is_not_compared(aggregate):
+    score = Score(0.5, None, True, ROWS, is_mean=False)
+    assert compare(score, score, 0.95, aggregate) is None
 
 
 @pytest.mark.parametrize("value", [0.5, math.nan, math.inf])
@@ -156,11 +211,22 @@ def test_results_of_an_earlier_attempt_are_read_only_under_the_same_conditions(t
     files = ResultFiles(tmp_path / "model", {"seed": 0})
     assert files.read("org/task") is None
     scores = {"acc": Score(value, 0.1, True, {"0": 1.0})}
+    scores["bits"] = Score(value, None, False, {"0": [-3.0, 4]}, is_mean=False)
     files.write("org/task", scores, [{"doc_id": 0, "acc": 1.0}])
-    [found] = files.read("org/task").values()
-    assert (found.stderr, found.higher_is_better, found.rows) == (0.1, True, {"0": 1.0})
+    found, bits = files.read("org/task").values()
+    assert (found.stderr, found.higher_is_better, found.rows, found.is_mean) == (0.1, True, {"0": 1.0}, True)
+    assert (bits.higher_is_better, bits.rows, bits.is_mean) == (False, {"0": [-3.0, 4]}, False)
     assert found.value == value or not math.isfinite(value)
     assert ResultFiles(tmp_path / "model", {"seed": 1}).read("org/task") is None
     json.loads((tmp_path / "model" / "org_task.json").read_text(), parse_constant=pytest.fail)
     (tmp_path / "model" / "org_task.json").write_text('{"digest"')
     assert files.read("org/task") is None
+
+
+def test_results_of_an_earlier_version_are_read(tmp_path):
+    files = ResultFiles(tmp_path, {})
+    files.write("task", {"acc": make_score(ROWS)}, [])
+    record = json.loads((tmp_path / "task.json").read_text())
+    del record["scores"]["acc"]["is_mean"]
+    (tmp_path / "task.json").write_text(json.dumps(record))
+    assert files.read("task") == {"acc": make_score(ROWS)}

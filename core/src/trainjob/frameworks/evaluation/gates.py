@@ -85,8 +85,8 @@ def _find_problems(gates: Mapping[str, Mapping[str, Any]], scores: Mapping[str, 
         compares = gate.get("not_worse_than_champion") is not None or gate.get("better_than_champion")
         if compares and not scores[metric].is_comparable and math.isfinite(scores[metric].value):
             rule = (
-                "this metric has no value for each row, so it can't be compared with the champion: use minimum or "
-                "maximum, or another metric"
+                "this metric has no items of rows, so it can't be compared with the champion: use minimum or maximum, "
+                "or another metric"
             )
             yield Problem(f"gates.{metric}", ", ".join(gate), rule)
 

@@ -6,15 +6,16 @@ Each task is run alone, so that an interrupted evaluation continues with the nex
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.frameworks.evaluation.scores import Score
+from trainjob.frameworks.evaluation.scores import Aggregation, Score
 from trainjob.programs.locked_library import import_library
 
 __all__ = ["Harness", "Settings", "read_scores"]
@@ -68,6 +69,7 @@ class Harness:
         from lm_eval.tasks import TaskManager
 
         self._tasks = TaskManager(include_path=str(task_folder) if task_folder else None)
+        self._aggregations: dict[str, Mapping[str, Aggregation]] = {}
 
     def check_tasks(self, names: Sequence[str]) -> None:
         """Raise an InvalidSpec for tasks that do not exist, and for tags, which have no score."""
@@ -107,6 +109,18 @@ class Harness:
         )
         return found
 
+    def find_aggregation(self, task: str, metric: str) -> Aggregation | None:
+        """Return the function that computes a metric from its items; None if there is none.
+
+        Args:
+            task: name of the task, or of a group of tasks.
+            metric: name of the metric, which may have its filter after a comma.
+        """
+        if task not in self._aggregations:
+            loaded = self._tasks.load([task])["tasks"].get(task)
+            self._aggregations[task] = loaded.aggregation() if loaded else {}
+        return self._aggregations[task].get(metric.partition(",")[0])
+
 
 def _import_harness() -> Any:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -126,7 +140,9 @@ def _suggest(name: str, known: set[str]) -> str:
     return f"{meant}name a task of lm-evaluation-harness, or the folder with your task files in task_path"
 
 
-def read_scores(results: Mapping[str, Any], task: str) -> dict[str, Score]:
+def read_scores(
+    results: Mapping[str, Any], task: str, find_aggregation: Callable[[str, str], Aggregation | None]
+) -> dict[str, Score]:
     """Return the scores of a task by metric, from the harness's results.
 
     A metric of another filter than `none` has the filter after a comma, such as `exact_match,strict-match`.
@@ -134,7 +150,9 @@ def read_scores(results: Mapping[str, Any], task: str) -> dict[str, Score]:
     Args:
         results: what [Harness.run][] returned.
         task: name of the task, or of a group of tasks.
+        find_aggregation: function such as [Harness.find_aggregation][].
     """
+    samples = results.get("samples", {}).get(task, ())
     found = results["results"].get(task, {}) | results.get("groups", {}).get(task, {})
     better = results.get("higher_is_better", {}).get(task, {})
     return {
@@ -142,7 +160,7 @@ def read_scores(results: Mapping[str, Any], task: str) -> dict[str, Score]:
             float(value),
             _to_number(found.get(f"{metric}_stderr,{last}")),
             better.get(metric),
-            dict(_read_rows(results.get("samples", {}).get(task, ()), metric, last, float(value))),
+            *_read_rows(samples, metric, last, float(value), lambda name: find_aggregation(task, name)),
         )
         for key, value in found.items()
         for metric, comma, last in [key.rpartition(",")]
@@ -155,13 +173,33 @@ def _to_number(value: Any) -> float | None:
 
 
 def _read_rows(
-    samples: Sequence[Mapping[str, Any]], metric: str, name: str, mean: float
-) -> Iterator[tuple[str, float]]:
-    """Yield the value of each row; nothing if the metric is not their mean."""
-    rows = {
-        str(sample["doc_id"]): float(sample[metric])
+    samples: Sequence[Mapping[str, Any]],
+    metric: str,
+    name: str,
+    value: float,
+    find_aggregation: Callable[[str], Aggregation | None],
+) -> tuple[dict[str, Any], bool]:
+    """Return the item of each row, and whether the metric is their mean.
+
+    There are no items if the metric is not computed from them.
+    """
+    found = {
+        str(sample["doc_id"]): sample[metric]
         for sample in samples
-        if sample.get("filter", "none") == name and isinstance(sample.get(metric), int | float)
+        if sample.get("filter", "none") == name and metric in sample
     }
-    if rows and math.isclose(sum(rows.values()) / len(rows), mean, rel_tol=1e-6, abs_tol=1e-9):
-        yield from rows.items()
+    numbers = {row: float(item) for row, item in found.items() if isinstance(item, int | float)}
+    if numbers and _is_close(sum(numbers.values()) / len(numbers), value):
+        return numbers, True
+    aggregate = find_aggregation(metric) if found else None
+    try:
+        items = json.loads(json.dumps(found, default=lambda item: item.item()))  # item: of a number of numpy
+        if aggregate and _is_close(float(aggregate([*items.values()])), value):
+            return items, False
+    except Exception:  # noqa: BLE001 - the function may be the user's
+        return {}, True
+    return {}, True
+
+
+def _is_close(value: float, other: float) -> bool:
+    return math.isclose(value, other, rel_tol=1e-6, abs_tol=1e-9)

@@ -122,7 +122,7 @@ def evaluate(request: Evaluation) -> Report:
     differences = {
         name: difference
         for name in found
-        if name in others and (difference := compare(found[name], others[name], request.confidence))
+        if name in others and (difference := _compare(request, harness, name, found[name], others[name]))
     }
     verdicts = apply_gates(request.gates, found, differences, has_champion="champion" in folders)
     return Report(found, others, differences, verdicts)
@@ -140,7 +140,7 @@ def _score(request: Evaluation, harness: Harness, role: str, folder: Path, files
             print(place, flush=True)
             loaded = loaded or harness.load(folder)
             results = harness.run(loaded, task)
-            scores = read_scores(results, task)
+            scores = read_scores(results, task, harness.find_aggregation)
             if not scores:
                 rule = f"it has no score of its own: name its tasks, such as {', '.join([*results['results']][:3])}"
                 raise InvalidSpec(Problem("tasks", task, rule))
@@ -150,6 +150,13 @@ def _score(request: Evaluation, harness: Harness, role: str, folder: Path, files
             print(f"evaluate: {role}: {task}/{metric} {score.value:.6g}{error}", flush=True)
         tasks[task] = scores
     return name_scores(tasks)
+
+
+def _compare(request: Evaluation, harness: Harness, name: str, model: Score, champion: Score) -> Difference | None:
+    task, _, metric = name.rpartition("/")
+    is_mean = model.is_mean and champion.is_mean
+    aggregate = None if is_mean else harness.find_aggregation(task, metric)
+    return compare(model, champion, request.confidence, aggregate)
 
 
 def _find_problem(role: str, folder: Path) -> Problem | None:
