@@ -18,6 +18,7 @@ from tools.parameters.fields import Field
 _ROOT = Path(__file__).resolve().parents[2]
 # Inputs of the example besides the required ones.
 _EXAMPLE_INPUTS = {
+    "evaluate_model": ("tasks",),
     "fine_tune": ("framework", "method", "workspace"),
     "initialize_dataset": ("storage_uri",),
     "promote_model": ("service",),

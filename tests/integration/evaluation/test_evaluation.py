@@ -95,13 +95,53 @@ def test_the_task_of_the_page_scores_prepared_rows(evaluate, workspace):
     [task] = [block for block in ALL_BLOCKS if block.title == "tasks/tickets.yaml"]
     (workspace / "documented").mkdir()
     (workspace / "documented/tickets.yaml").write_text(task.text)
-    [file] = (workspace / "dataset/heldout").iterdir()
-    rows = ({"prompt": row["input"], "completion": row["output"]} for row in read_table(file).to_pylist())
-    (workspace / "dataset/eval").mkdir()
-    (workspace / "dataset/eval/eval.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    outcome, result, lines = evaluate("better", None, tasks=["tickets"], task_path="documented", gates={})
+    rows = [{"prompt": row["input"], "completion": row["output"]} for row in read_tickets(workspace)]
+    write_rows(workspace / "dataset/eval/eval.jsonl", rows)
+    fields = {"tasks": ["tickets"], "task_path": "documented", "held_out": "dataset/eval/eval.jsonl", "gates": {}}
+    outcome, result, lines = evaluate("better", None, **fields)
     assert outcome.succeeded, lines
     assert result["scores"]["tickets/exact_match"]["value"] > 0.9
+    assert result["scores"]["held_out/loss"]["value"] < 0.5  # with the chat template, as in the training
+
+
+def read_tickets(workspace):
+    [file] = (workspace / "dataset/heldout").iterdir()
+    return read_table(file).to_pylist()
+
+
+def write_rows(path, rows):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def test_the_loss_on_held_out_rows_is_that_of_transformers(evaluate, workspace):
+    tickets = read_tickets(workspace)
+    turns = [
+        [{"role": "user", "content": each["input"]}, {"role": "assistant", "content": each["output"]}]
+        for each in tickets
+    ]
+    rows = [{"messages": [*turn, *turns[number - 1]]} for number, turn in enumerate(turns[:30])]
+    rows += [{"prompt": each["input"], "completion": f" {each['output']}"} for each in tickets[30:45]]
+    rows += [{"text": f"{each['input']} {each['output']}"} for each in tickets[45:]]
+    write_rows(workspace / "dataset/eval/eval.jsonl", rows)
+    gate = {"maximum": 100, "better_than_champion": True}
+    gates = {"held_out/loss": gate, "held_out/bits_per_byte": gate}
+    fields = {"tasks": [], "held_out": "dataset/eval", "chat_template": False, "gates": gates}
+    outcome, result, lines = evaluate("better", "worse", **fields)
+    assert outcome.succeeded, lines
+    program = ROOT / "tests/integration/evaluation/transformers_loss.py"
+    for role, model in (("scores", "better"), ("champion_scores", "worse")):
+        command = [PYTHON, program, workspace / model, workspace / "dataset/eval/eval.jsonl"]
+        expected = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        found = {name.removeprefix("held_out/"): score["value"] for name, score in result[role].items()}
+        assert found == pytest.approx(expected, rel=1e-4)
+    assert result["scores"]["held_out/loss"]["value"] < result["champion_scores"]["held_out/loss"]["value"]
+    assert all(0 < score["stderr"] < score["value"] for score in result["scores"].values())
+    assert result["differences"]["held_out/loss"]["rows"] == len(rows) == 60
+    assert result["passed"] == all(difference["low"] > 0 for difference in result["differences"].values())
+    samples = (workspace / "evaluation/model/held_out.samples.jsonl").read_text().splitlines()
+    assert len(samples) == 60
+    assert json.loads(samples[0]).keys() == {"row", "loss", "tokens", "bytes"}
 
 
 def test_a_worse_model_is_a_result_and_no_error(evaluate):
@@ -157,8 +197,7 @@ def test_wrong_input_is_refused_before_a_model_is_loaded(evaluate, workspace):
 # -- the program, killed -----------------------------------------------------------------------------------------------
 
 
-def start_program(workspace, **variables):
-    tasks = [word for task in ("tickets_choice", "tickets") for word in ("--task", task)]
+def start_program(workspace, tasks=("--task", "tickets_choice", "--task", "tickets"), **variables):
     folders = ["--model", workspace / "better", "--champion", workspace / "worse", "--task-folder", workspace / "tasks"]
     more = ["--output", workspace / "evaluation", "--workspace", workspace, "--chat-template"]
     command = [PYTHON, "-m", "trainjob.frameworks.evaluation", *folders, *more, *tasks]
@@ -201,3 +240,18 @@ def test_a_killed_evaluation_continues_with_the_next_task_and_has_the_same_resul
     os.utime(rows)
     changed_rows, _ = start_program(workspace, TRAINJOB_WORKFLOW_RUN="airflow/d/other").communicate()
     assert count_reused(changed_rows) == 0
+
+
+def test_held_out_rows_are_scored_again_only_if_they_have_changed(workspace):
+    rows = [{"text": row["input"]} for row in read_tickets(workspace)]
+    write_rows(workspace / "rows.jsonl", rows)
+    words = ("--held-out", workspace / "rows.jsonl", "--limit", "40")
+    start_program(workspace, words).communicate()
+    report = json.loads((workspace / "evaluation/report.json").read_text())
+    assert report["differences"]["held_out/loss"]["rows"] == 40
+    again, _ = start_program(workspace, words).communicate()
+    assert count_reused(again) == 2
+    assert json.loads((workspace / "evaluation/report.json").read_text()) == report
+    write_rows(workspace / "rows.jsonl", rows[1:])
+    changed, _ = start_program(workspace, words).communicate()
+    assert count_reused(changed) == 0

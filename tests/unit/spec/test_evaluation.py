@@ -16,7 +16,11 @@ BETTER = {"tickets/acc": {"better_than_champion": True}}
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"tasks": []}, "tasks cannot be []: it must have at least 1 items"),
+        ({"tasks": []}, "tasks is required: name tasks of lm-evaluation-harness, or give held_out"),
+        ({"tasks": ["held_out"], "held_out": "dataset/eval"}, "the metrics of the field held_out have this name"),
+        ({"held_out": "/workspace/"}, "held_out cannot be '/workspace/': it must be a path below /workspace"),
+        ({"gates": {"held_out/loss": {"maximum": 1}}}, "it must be TASK/METRIC with one of the tasks: tickets"),
+        ({"validation_file": "x"}, "did you mean held_out?"),
         ({"tasks": ["arc_easy,mmlu"]}, "it must be the name of a task of lm-evaluation-harness, such as arc_easy"),
         ({"gates": {"other/acc": {"minimum": 1}}}, "it must be TASK/METRIC with one of the tasks: tickets"),
         ({"gates": {"tickets": {"minimum": 1}}}, "it must be TASK/METRIC with one of the tasks: tickets"),
@@ -27,7 +31,7 @@ BETTER = {"tickets/acc": {"better_than_champion": True}}
         ({"allow_missing_champion": True}, "champion_path is required: allow_missing_champion is about its folder"),
         ({"model_path": "output/epoch_0"}, "export the training's checkpoint first"),
         ({"champion_path": "../x"}, "it must be a path below /workspace, without '..' and '='"),
-        ({"model_path": "/workspace/"}, "it must be a folder below /workspace, such as export"),
+        ({"model_path": "/workspace/"}, "it must be a path below /workspace, such as export"),
         ({"output_path": "dataset/results"}, "another step writes /workspace/dataset; name another folder"),
         ({"program": "image"}, "name one with trainjob"),
         ({"confidence": 1}, "confidence cannot be 1"),
@@ -39,6 +43,14 @@ def test_a_wrong_request_is_refused_with_what_is_allowed(fields, problem):
     with pytest.raises(InvalidSpec) as refused:
         Evaluate(**{"workspace": "tickets", "tasks": ["tickets"], **fields})
     assert problem in str(refused.value)
+
+
+def test_held_out_rows_need_no_task():
+    gates = {"held_out/loss": {"maximum": 2, "not_worse_than_champion": 0.1}}
+    fields = {"held_out": "/workspace/dataset/eval", "champion_path": "champion", "gates": gates}
+    arguments = to_trainjob(Evaluate(workspace="tickets", **fields)).trainer.args
+    assert "--task" not in arguments
+    assert arguments[arguments.index("--held-out") + 1] == "/workspace/dataset/eval"
 
 
 TEXT = """

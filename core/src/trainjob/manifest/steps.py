@@ -252,6 +252,7 @@ def _evaluate(step: Evaluate) -> TrainJob:
         "--model": model,
         "--champion": f"{WORKSPACE}/{step.champion_path}" if step.champion_path else "",
         "--task-folder": f"{WORKSPACE}/{step.task_path}" if step.task_path else "",
+        "--held-out": f"{WORKSPACE}/{step.held_out}" if step.held_out else "",
         "--output": f"{WORKSPACE}/{step.output_path}",
         "--workspace": WORKSPACE,
         "--limit": "" if step.limit is None else str(step.limit),

@@ -15,6 +15,7 @@ from trainjob.spec.job import JobNames
 from trainjob.spec.resources import Resources
 from trainjob.spec.volumes import WorkspaceField, validate_path_below
 
+_HELD_OUT = "held_out"  # name before the metrics of these rows
 _STEPS_OWN = ("dataset", "output")  # folders that other steps write, and that have no model to evaluate
 
 
@@ -61,6 +62,9 @@ class Evaluate(BaseStep):
     Attributes:
         workspace: PersistentVolumeClaim with the model.
         tasks: names of the tasks of lm-evaluation-harness 0.4.13, such as `arc_easy`, or of your own task files.
+        held_out: file or folder below `/workspace` with rows for the loss, such as `dataset/eval`: JSON Lines or
+            Parquet with `prompt` and `completion`, `messages`, or `text`. The metrics are `held_out/loss` by token and
+            `held_out/bits_per_byte`.
         model_path: folder of the model below `/workspace`, such as the path to which a step has exported it.
         champion_path: folder of the model to compare with, below `/workspace`; by default there is no comparison. Both
             are scored on the same rows, and compared row by row.
@@ -69,8 +73,8 @@ class Evaluate(BaseStep):
         task_path: folder with your own task files in YAML, below `/workspace`. Paths in these files are relative to
             `/workspace`, such as `dataset/eval/eval.jsonl`.
         gates: a `Gate`, or a dict of its fields, by metric: task and metric as in `arc_easy/acc`, with the filter
-            after a comma if it has one, as in `gsm8k/exact_match,strict-match`.
-        limit: number of rows of each task; by default all.
+            after a comma if it has one, as in `gsm8k/exact_match,strict-match`; or `held_out/loss`.
+        limit: number of rows of each task, and of the held-out ones; by default all.
         num_fewshot: number of solved examples before each row; by default the task's own.
         chat_template: whether prompts get the form of the tokenizer's chat template.
         generation: arguments of the generation, such as `{"max_gen_toks": 64}`, in addition to the task's own.
@@ -98,11 +102,13 @@ class Evaluate(BaseStep):
         **dict.fromkeys(("dtype", "torch_dtype"), "precision"),
         **dict.fromkeys(("output", "output_dir"), "output_path"),
         **dict.fromkeys(("task", "benchmarks", "benchmark"), "tasks"),
+        **dict.fromkeys(("eval_dataset_path", "eval_dataset", "validation_file"), "held_out"),
         **dict.fromkeys(("fewshot", "num_shots"), "num_fewshot"),
     }
 
     workspace: WorkspaceField
-    tasks: Annotated[tuple[Annotated[str, AfterValidator(_validate_task)], ...], Field(min_length=1)]
+    tasks: tuple[Annotated[str, AfterValidator(_validate_task)], ...] = ()
+    held_out: str | None = None
     model_path: str = "export"
     champion_path: str | None = None
     allow_missing_champion: bool = False
@@ -122,7 +128,7 @@ class Evaluate(BaseStep):
     after_jobs: JobNames = ()
     any_run: bool = False
 
-    @field_validator("model_path", "champion_path", "task_path", "output_path")
+    @field_validator("held_out", "model_path", "champion_path", "task_path", "output_path")
     @classmethod
     def _validate_path(cls, path: str | None, info: ValidationInfo) -> str | None:
         if path is None:
@@ -130,7 +136,7 @@ class Evaluate(BaseStep):
         found = validate_path_below(path.removeprefix("/workspace/"), "")
         first = found.split("/")[0]
         if not first:
-            raise invalid_field("", path, "it must be a folder below /workspace, such as export")
+            raise invalid_field("", path, "it must be a path below /workspace, such as export")
         if info.field_name == "output_path" and first in ("dataset", "model", "output"):
             rule = f"another step writes /workspace/{first}; name another folder, such as evaluation"
             raise invalid_field("", path, rule)
@@ -154,9 +160,15 @@ class Evaluate(BaseStep):
 
     @model_validator(mode="after")
     def _validate_metrics(self) -> Self:
+        if not self.tasks and self.held_out is None:
+            rule = "name tasks of lm-evaluation-harness, or give held_out with rows for the loss"
+            raise invalid_field("tasks", None, rule)
+        if self.held_out is not None and _HELD_OUT in self.tasks:
+            raise invalid_field("tasks", _HELD_OUT, "the metrics of the field held_out have this name: rename the task")
+        names = (*self.tasks, *([_HELD_OUT] if self.held_out else []))
         for metric in self.gates:
             task, _, name = metric.rpartition("/")
-            if not name or task not in self.tasks:
-                rule = f"it must be TASK/METRIC with one of the tasks: {', '.join(self.tasks)}"
+            if not name or task not in names:
+                rule = f"it must be TASK/METRIC with one of the tasks: {', '.join(names)}"
                 raise invalid_field("gates", metric, rule)
         return self

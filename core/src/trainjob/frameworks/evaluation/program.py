@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,14 @@ from trainjob.frameworks.durable_files import read_object, write_text
 from trainjob.frameworks.evaluation.comparison import Difference, compare
 from trainjob.frameworks.evaluation.gates import Verdict, apply_gates, check_gates
 from trainjob.frameworks.evaluation.harness import Harness, Settings, read_scores
+from trainjob.frameworks.evaluation.held_out import (
+    HELD_OUT,
+    Row,
+    compute_losses,
+    divide_sums,
+    read_rows,
+    summarize_losses,
+)
 from trainjob.frameworks.evaluation.result_files import ResultFiles, describe_files
 from trainjob.frameworks.evaluation.scores import Score, name_scores
 from trainjob.job_variables import RUN_VARIABLE
@@ -38,6 +46,7 @@ class Evaluation:
         model: folder of the model.
         tasks: names of tasks.
         output: folder of the results.
+        held_out: file or folder with rows for the loss; None for none.
         champion: folder of the model to compare with; None for none.
         allow_missing_champion: whether there may be no model in this folder.
         workspace: folder to which the paths in task files are relative.
@@ -50,6 +59,7 @@ class Evaluation:
     model: Path
     tasks: tuple[str, ...]
     output: Path
+    held_out: Path | None = None
     champion: Path | None = None
     allow_missing_champion: bool = False
     workspace: Path = Path("/workspace")
@@ -90,7 +100,8 @@ def evaluate(request: Evaluation) -> Report:
     """Score the model and the champion, and apply the gates.
 
     Raises:
-        InvalidSpec: a folder has no model, a task does not exist, or a gate does not fit the metrics.
+        InvalidSpec: a folder has no model, a task does not exist, rows have a wrong form, or a gate does not fit the
+            metrics.
         RuntimeError: the harness cannot be installed.
         OSError: the results cannot be written.
     """
@@ -104,8 +115,10 @@ def evaluate(request: Evaluation) -> Report:
     os.chdir(request.workspace)
     harness = Harness(request.settings, request.task_folder)
     harness.check_tasks(request.tasks)
+    settings = request.settings
+    rows = read_rows(request.held_out, settings.limit, chat_template=settings.chat_template) if request.held_out else []
     conditions = {
-        "settings": asdict(request.settings),
+        "settings": asdict(settings),
         "harness": harness.version,
         "workflow_run": os.environ.get(RUN_VARIABLE, ""),
         "task_files": describe_files(request.task_folder) if request.task_folder else [],
@@ -114,7 +127,7 @@ def evaluate(request: Evaluation) -> Report:
 
     def score(role: str) -> dict[str, Score]:
         files = ResultFiles(request.output / role, {**conditions, "model": describe_files(folders[role])})
-        return _score(request, harness, role, folders[role], files)
+        return _score(request, harness, rows, role, folders[role], files)
 
     found = score("model")
     check_gates(request.gates, found)
@@ -128,23 +141,25 @@ def evaluate(request: Evaluation) -> Report:
     return Report(found, others, differences, verdicts)
 
 
-def _score(request: Evaluation, harness: Harness, role: str, folder: Path, files: ResultFiles) -> dict[str, Score]:
+def _score(
+    request: Evaluation, harness: Harness, rows: Sequence[Row], role: str, folder: Path, files: ResultFiles
+) -> dict[str, Score]:
     """Return the scores of a model; run the tasks whose results are not on the workspace."""
     loaded: Any = None
     tasks = {}
-    for number, task in enumerate(request.tasks, start=1):
-        place = f"evaluate: {role}, task {number} of {len(request.tasks)}, {task}"
+    names = [*request.tasks, *([HELD_OUT] if request.held_out else [])]
+    for number, task in enumerate(names, start=1):
+        place = f"evaluate: {role}, task {number} of {len(names)}, {task}"
+        if task == HELD_OUT and request.held_out:
+            described = {"held_out": [str(request.held_out), describe_files(request.held_out)]}
+            files = replace(files, conditions={**files.conditions, **described})
         if (scores := files.read(task)) is not None:
             print(f"{place}: scored by an earlier attempt", flush=True)
         else:
             print(place, flush=True)
             loaded = loaded or harness.load(folder)
-            results = harness.run(loaded, task)
-            scores = read_scores(results, task, harness.find_aggregation)
-            if not scores:
-                rule = f"it has no score of its own: name its tasks, such as {', '.join([*results['results']][:3])}"
-                raise InvalidSpec(Problem("tasks", task, rule))
-            files.write(task, scores, [row for rows in results.get("samples", {}).values() for row in rows])
+            scores, samples = _score_rows(loaded, rows) if task == HELD_OUT else _score_task(harness, loaded, task)
+            files.write(task, scores, samples)
         for metric, score in scores.items():
             error = "" if score.stderr is None else f" ± {score.stderr:.4g}"
             print(f"evaluate: {role}: {task}/{metric} {score.value:.6g}{error}", flush=True)
@@ -152,10 +167,27 @@ def _score(request: Evaluation, harness: Harness, role: str, folder: Path, files
     return name_scores(tasks)
 
 
+def _score_task(harness: Harness, loaded: Any, task: str) -> tuple[dict[str, Score], list[Mapping[str, Any]]]:
+    """Return the scores of a model in a task, and its samples."""
+    results = harness.run(loaded, task)
+    scores = read_scores(results, task, harness.find_aggregation)
+    if not scores:
+        rule = f"it has no score of its own: name its tasks, such as {', '.join([*results['results']][:3])}"
+        raise InvalidSpec(Problem("tasks", task, rule))
+    return scores, [row for rows in results.get("samples", {}).values() for row in rows]
+
+
+def _score_rows(loaded: Any, rows: Sequence[Row]) -> tuple[dict[str, Score], list[Mapping[str, Any]]]:
+    """Return the scores of a model for held-out rows, and the loss of each row."""
+    losses = compute_losses(loaded, rows)
+    return summarize_losses(losses), [{"row": row, **asdict(loss)} for row, loss in losses.items()]
+
+
 def _compare(request: Evaluation, harness: Harness, name: str, model: Score, champion: Score) -> Difference | None:
     task, _, metric = name.rpartition("/")
     is_mean = model.is_mean and champion.is_mean
-    aggregate = None if is_mean else harness.find_aggregation(task, metric)
+    find = harness.find_aggregation
+    aggregate = None if is_mean else divide_sums if task == HELD_OUT else find(task, metric)
     return compare(model, champion, request.confidence, aggregate)
 
 
@@ -201,7 +233,8 @@ def _parse_arguments(arguments: Sequence[str]) -> Evaluation:
     parser.add_argument("--model", type=Path, required=True, help="folder of the model")
     parser.add_argument("--champion", type=Path, help="folder of the model to compare with")
     parser.add_argument("--allow-missing-champion", action="store_true", help="let a model pass without a champion")
-    parser.add_argument("--task", action="append", required=True, help="name of a task of lm-evaluation-harness")
+    parser.add_argument("--task", action="append", default=[], help="name of a task of lm-evaluation-harness")
+    parser.add_argument("--held-out", type=Path, help="file or folder with rows for the loss")
     parser.add_argument("--task-folder", type=Path, help="folder with own task files")
     parser.add_argument("--output", type=Path, required=True, help="folder of the results")
     parser.add_argument("--workspace", type=Path, default=Path("/workspace"), help="folder of paths in task files")
@@ -228,6 +261,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Evaluation:
         given.model,
         tuple(given.task),
         given.output,
+        given.held_out,
         given.champion,
         given.allow_missing_champion,
         given.workspace,

@@ -61,6 +61,11 @@ class ResultFiles:
 
 
 def describe_files(folder: Path) -> list[tuple[str, int, int]]:
-    """Return path, size in bytes and time of the last change in ns of each file in a folder."""
-    found = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file())
+    """Return path, size in bytes and time of the last change in ns of each file.
+
+    Args:
+        folder: a folder with the files, or one file.
+    """
+    paths = [folder] if folder.is_file() else sorted(folder.rglob("*"))
+    found = ((path, path.stat()) for path in paths if path.is_file())
     return [(str(path.relative_to(folder)), status.st_size, status.st_mtime_ns) for path, status in found]

@@ -840,6 +840,7 @@ class EvaluateOperator(EvaluationOperator):
     template_fields: Sequence[str] = (
         "workspace",
         "tasks",
+        "held_out",
         "model_path",
         "champion_path",
         "allow_missing_champion",
@@ -885,7 +886,8 @@ class EvaluateOperator(EvaluationOperator):
         self,
         *,
         workspace: Workspace | WorkspaceVolume | str,
-        tasks: Sequence[str],
+        tasks: Sequence[str] | None = None,
+        held_out: str | None = None,
         model_path: str | None = None,
         champion_path: str | None = None,
         allow_missing_champion: bool | None = None,
@@ -932,6 +934,9 @@ class EvaluateOperator(EvaluationOperator):
             workspace: PersistentVolumeClaim with the model. It is a `Workspace`, the name of an existing PVC, or a
                 `trainjob.WorkspaceVolume`.
             tasks: names of the tasks of lm-evaluation-harness 0.4.13, such as `arc_easy`, or of your own task files.
+            held_out: file or folder below `/workspace` with rows for the loss, such as `dataset/eval`: JSON Lines or
+                Parquet with `prompt` and `completion`, `messages`, or `text`. The metrics are `held_out/loss` by token
+                and `held_out/bits_per_byte`.
             model_path: folder of the model below `/workspace`, such as the path to which a step has exported it; by
                 default `export`.
             champion_path: folder of the model to compare with, below `/workspace`; by default there is no comparison.
@@ -941,8 +946,8 @@ class EvaluateOperator(EvaluationOperator):
             task_path: folder with your own task files in YAML, below `/workspace`. Paths in these files are relative to
                 `/workspace`, such as `dataset/eval/eval.jsonl`.
             gates: a `Gate`, or a dict of its fields, by metric: task and metric as in `arc_easy/acc`, with the filter
-                after a comma if it has one, as in `gsm8k/exact_match,strict-match`.
-            limit: number of rows of each task; by default all.
+                after a comma if it has one, as in `gsm8k/exact_match,strict-match`; or `held_out/loss`.
+            limit: number of rows of each task, and of the held-out ones; by default all.
             num_fewshot: number of solved examples before each row; by default the task's own.
             chat_template: whether prompts get the form of the tokenizer's chat template.
             generation: arguments of the generation, such as `{"max_gen_toks": 64}`, in addition to the task's own.
@@ -1004,6 +1009,7 @@ class EvaluateOperator(EvaluationOperator):
             step_arguments={
                 "workspace": workspace,
                 "tasks": tasks,
+                "held_out": held_out,
                 "model_path": model_path,
                 "champion_path": champion_path,
                 "allow_missing_champion": allow_missing_champion,

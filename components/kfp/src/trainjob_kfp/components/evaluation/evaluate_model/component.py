@@ -18,8 +18,9 @@ from trainjob_kfp.packaging import trainjob_component
 @trainjob_component
 def evaluate_model(
     workspace: str,
-    tasks: List[str],
     metrics: dsl.Output[dsl.Metrics],
+    tasks: List[str] = [],
+    held_out: str = "",
     model_path: str = "export",
     champion_path: str = "",
     allow_missing_champion: bool = False,
@@ -92,9 +93,12 @@ def evaluate_model(
 
     Args:
         workspace: Name of the PersistentVolumeClaim of the steps, mounted at /workspace; or a path, see the overview.
-        tasks: Names of the tasks of lm-evaluation-harness 0.4.13, such as `arc_easy`, or of your own task files.
         metrics: All scores, those of the champion and the differences (`champion_` and `difference_` before the name),
             and `attempts`.
+        tasks: Names of the tasks of lm-evaluation-harness 0.4.13, such as `arc_easy`, or of your own task files.
+        held_out: File or folder below `/workspace` with rows for the loss, such as `dataset/eval`: JSON Lines or
+            Parquet with `prompt` and `completion`, `messages`, or `text`. The metrics are `held_out/loss` by token and
+            `held_out/bits_per_byte`.
         model_path: Folder of the model below `/workspace`, such as the path to which a step has exported it; by default
             `export`.
         champion_path: Folder of the model to compare with, below `/workspace`; by default there is no comparison. Both
@@ -104,8 +108,8 @@ def evaluate_model(
         task_path: Folder with your own task files in YAML, below `/workspace`. Paths in these files are relative to
             `/workspace`, such as `dataset/eval/eval.jsonl`.
         gates: A `Gate`, or a dict of its fields, by metric: task and metric as in `arc_easy/acc`, with the filter after
-            a comma if it has one, as in `gsm8k/exact_match,strict-match`.
-        limit: Number of rows of each task; by default all.
+            a comma if it has one, as in `gsm8k/exact_match,strict-match`; or `held_out/loss`.
+        limit: Number of rows of each task, and of the held-out ones; by default all.
         num_fewshot: Number of solved examples before each row; by default the task's own.
         chat_template: Whether prompts get the form of the tokenizer's chat template.
         generation: Arguments of the generation, such as `{"max_gen_toks": 64}`, in addition to the task's own.
