@@ -37,6 +37,7 @@ _TYPES = {
     "integers": "List[int]",
     "list": "List[Dict[str, Any]]",
     "mapping": "Dict[str, Any]",
+    "function": "str",
     "object": "Dict[str, Any]",
     "workspace": "str",
 }
@@ -303,7 +304,7 @@ COMPONENTS = (
     Component(
         "evaluation/evaluate_model",
         Evaluate,
-        "Score a model with lm-evaluation-harness, and compare it with a champion.\n\n"
+        "Score a model with tasks, held-out rows or a function, and compare it with a champion.\n\n"
         f"A gate that fails is a result and no error. {_CONDITION}\n\n"
         "A model of another run is refused; see `after_jobs`. With `after_jobs`, the step may be cached.",
         "Folder with `report.json` and the samples of each task.",

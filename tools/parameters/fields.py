@@ -10,7 +10,7 @@ import inspect
 import re
 import textwrap
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -31,7 +31,8 @@ class Field:
 
     Attributes:
         name: name of the field.
-        kind: `text`, `boolean`, `integer`, `number`, `duration`, `texts`, `list`, `mapping`, `object` or `workspace`.
+        kind: `text`, `boolean`, `integer`, `number`, `duration`, `texts`, `list`, `mapping`, `function`, `object` or
+            `workspace`.
         default: default as a JSON value; None if there is none, or if it depends on other fields.
         required: whether it has no default.
         description: meaning, in one line without a full stop at the end.
@@ -130,6 +131,8 @@ def _classify(annotation: Any) -> tuple[str, tuple[type[Spec], ...]]:
         return "text", ()
     if first in _SIMPLE:
         return _SIMPLE[first], ()
+    if origin is Callable:
+        return "function", ()
     if inspect.isclass(origin) and issubclass(origin, Mapping):
         return "mapping", classes
     if inspect.isclass(origin) and issubclass(origin, Sequence):

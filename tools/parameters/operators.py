@@ -37,9 +37,9 @@ _TYPES = {
     "texts": "Sequence[str]",
     "list": "Sequence[Any]",
     "mapping": "Mapping[str, Any]",
+    "function": "Callable[..., Any] | str",
     "workspace": "Workspace | WorkspaceVolume | str",
 }
-_UNTEMPLATED = ("function",)  # Airflow calls a function in a template field, and renders the text of one
 # What differs from the field's description.
 _NOTES = {
     "queue": "Airflow's own `queue` selects workers",
@@ -101,7 +101,7 @@ _OPERATORS: Mapping[str, _Operator] = {
     "EvaluateOperator": _Operator(
         Evaluate,
         "EvaluationOperator",
-        "Score a model with lm-evaluation-harness, and compare it with a champion.\n\n"
+        "Score a model with tasks, held-out rows or a function, and compare it with a champion.\n\n"
         "If a gate fails, the task succeeds, and the tasks directly after it are skipped, unless `skip_downstream` is "
         "False. The XCom also has `passed`, `scores`, `champion_scores`, `differences`, `gates` and `report`.",
     ),
@@ -146,6 +146,7 @@ from trainjob_airflow.operators.step_bases import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from trainjob.spec import {types}
@@ -173,9 +174,9 @@ def _list_fields(operator: _Operator) -> list[Field]:
 
 def _render_operator(name: str, operator: _Operator) -> str:
     fields = _list_fields(operator)
-    attributes = [
-        _ATTRIBUTE_NAMES.get(each.name, _get_argument(each)) for each in fields if each.name not in _UNTEMPLATED
-    ]
+    # Airflow would call a function in a template field, and render the text of one.
+    rendered = [each for each in fields if each.kind != "function"]
+    attributes = [_ATTRIBUTE_NAMES.get(each.name, _get_argument(each)) for each in rendered]
     lines = [
         f"class {name}({operator.base}):",
         *_indent(f'"""{wrap_paragraphs(operator.text)}\n"""', 4),
@@ -214,8 +215,6 @@ def _get_type(field: Field) -> str:
 
     A dict can replace each object, and a text too, because it may be a template.
     """
-    if field.name == "function":
-        return "Callable[..., Any] | str"
     if field.kind == "object":
         return " | ".join([*(each.__name__ for each in field.classes), "Mapping[str, Any]", "str"])
     return _TYPES[field.kind]

@@ -42,6 +42,7 @@ _KINDS = {
     "integers": "integer or list of integers",
     "list": "list",
     "mapping": "mapping",
+    "function": "Python function",
     "object": "object",
     "workspace": "name of a PVC, or object",
 }

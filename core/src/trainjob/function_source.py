@@ -7,6 +7,7 @@ from __future__ import annotations
 import __future__
 
 import ast
+import base64
 import builtins
 import hashlib
 import inspect
@@ -43,6 +44,18 @@ def function_source(function: Any, *helpers: Any) -> str:
     return extract_source(function, *helpers, kept_types=_PLAIN_TYPES)[0]
 
 
+def pack_function(function: Any, field: str = _FIELD) -> str:
+    """Return a function as `NAME:SOURCE`, for an argument of a program.
+
+    The source is base64, which no shell and no expansion of Kubernetes changes.
+
+    Raises:
+        InvalidSpec: the function cannot be sent; see [extract_source][].
+    """
+    source, name = extract_source(function, field=field)
+    return f"{name}:{base64.b64encode(source.encode()).decode()}"
+
+
 def function_from_source(source: str, field: str = _FIELD) -> Callable[..., Any]:
     """Return a function with this source and its parameters, but without a body.
 
@@ -51,7 +64,7 @@ def function_from_source(source: str, field: str = _FIELD) -> Callable[..., Any]
 
     Args:
         source: the text.
-        field: name of the field that contains the text, for the error.
+        field: name of the field that contains it, for the error.
 
     Raises:
         InvalidSpec: the text is not that of one plain function.
@@ -61,11 +74,10 @@ def function_from_source(source: str, field: str = _FIELD) -> Callable[..., Any]
     try:
         [definition] = ast.parse(text).body
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # MemoryError: nested too deeply
-        raise _invalid_source(
-            field, source, f"it must be the text of one function: {str(error) or 'it is nested too deeply'}"
-        ) from None
+        rule = f"it must be the text of one function: {str(error) or 'it is nested too deeply'}"
+        raise _invalid_source(source, rule, field) from None
     if not isinstance(definition, ast.FunctionDef):
-        raise _invalid_source(field, source, "it must be the text of one function, defined with `def`")
+        raise _invalid_source(source, "it must be the text of one function, defined with `def`", field)
     file = f"<{definition.name} {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # `inspect` reads it from here
     namespace: dict[str, Any] = {}
@@ -256,6 +268,6 @@ def _invalid_function(field: str, value: object, allowed: str) -> InvalidSpec:
     return InvalidSpec(Problem(field, name, allowed))
 
 
-def _invalid_source(field: str, source: str, allowed: str) -> InvalidSpec:
+def _invalid_source(source: str, allowed: str, field: str) -> InvalidSpec:
     begin = source.strip()[:40]
     return InvalidSpec(Problem(field, repr(begin), allowed))

@@ -49,3 +49,16 @@ def test_gates_may_have_templates_and_are_checked_when_the_dag_is_parsed():
         EvaluateOperator(task_id="t", workspace="w", tasks=["tickets"], gates={"tickets/acc": {"least": 1}})
     with pytest.raises(InvalidSpec, match="did you mean generation"):
         EvaluateOperator(task_id="t", workspace="w", tasks=["tickets"], gen_kwargs={})
+
+
+def score(model_path):
+    return {"length": len(model_path)}
+
+
+def test_a_function_reaches_the_step_and_is_no_template():
+    gates = {"score/length": {"minimum": "{{ params.least }}"}}
+    operator = EvaluateOperator(task_id="t", workspace="w", function=score, gates=gates)
+    operator.render_template_fields({"params": {"least": 0.5}})  # Airflow calls functions in template fields
+    assert operator._build_step("w").function is score
+    with pytest.raises(InvalidSpec, match="must be a plain function"):
+        EvaluateOperator(task_id="t", workspace="w", function=lambda path: {"length": len(path)})

@@ -144,6 +144,51 @@ def test_the_loss_on_held_out_rows_is_that_of_transformers(evaluate, workspace):
     assert json.loads(samples[0]).keys() == {"row", "loss", "tokens", "bytes"}
 
 
+def mean_loss(model_path):
+    import json
+    from pathlib import Path
+
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(model_path), AutoModelForCausalLM.from_pretrained(model_path)
+    found = []
+    for line in Path("dataset/eval/eval.jsonl").read_text().splitlines():
+        ids = tokenizer(json.loads(line)["text"], add_special_tokens=False)["input_ids"]
+        ids = torch.tensor([[tokenizer.bos_token_id, *ids, tokenizer.eos_token_id]])
+        with torch.no_grad():
+            found.append({"likelihood": -model(input_ids=ids, labels=ids).loss})
+    return found
+
+
+def raises(model_path):
+    raise ValueError(f"{model_path} has no rows")
+
+
+def test_a_function_scores_both_models_row_by_row(evaluate, workspace):
+    write_rows(workspace / "dataset/eval/eval.jsonl", [{"text": row["output"]} for row in read_tickets(workspace)])
+    gates = {"mean_loss/likelihood": {"minimum": -100, "better_than_champion": True}}
+    fields = {"tasks": [], "held_out": "dataset/eval", "function": mean_loss, "gates": gates, "chat_template": False}
+    outcome, result, lines = evaluate("better", "worse", **fields)
+    assert outcome.succeeded, lines
+    assert result["passed"], result
+    assert result["differences"]["mean_loss/likelihood"]["rows"] == 60
+    for role in ("model", "champion"):
+        files = (workspace / "evaluation" / role / f"{name}.samples.jsonl" for name in ("held_out", "mean_loss"))
+        held_out, rows = ([json.loads(line) for line in file.read_text().splitlines()] for file in files)
+        expected = [-each["loss"] / each["tokens"] for each in held_out]
+        assert [row["likelihood"] for row in rows] == pytest.approx(expected, rel=1e-4)
+
+
+def test_an_error_of_the_function_is_in_the_log(evaluate):
+    outcome, _, lines = evaluate("better", None, tasks=[], function=raises, gates={})
+    assert not outcome.succeeded
+    assert any("in raises" in line for line in lines), lines  # the traceback
+    with pytest.raises(CommandFailed, match=r"the function raises failed: ValueError: .* has no rows"):
+        outcome.raise_for_failure()
+    assert not any("Loading weights" in line for line in lines)
+
+
 def test_a_worse_model_is_a_result_and_no_error(evaluate):
     outcome, result, lines = evaluate("worse", "better")
     assert outcome.succeeded, lines

@@ -206,6 +206,10 @@ WRONG = [
     ("train", {"image": "", "command": [], "manifest": {**MANIFEST, "spec": {}}}, "manifest.spec.runtimeRef.name"),
     ("train", {"image": "", "command": [], "manifest": MANIFEST, "tracking": MLFLOW}, "tracking"),
     ("evaluate", {"function": "x = 1"}, "function"),
+    ("evaluate_model", {"function": "x = 1"}, "function"),
+    ("evaluate_model", {"function": FUNCTION.replace("1.0", repr(SECRET))}, "function"),
+    ("evaluate_model", {"function": "def score():\n    return {'a': 1}\n"}, "function"),
+    ("evaluate_model", {"tasks": []}, "tasks"),
     ("evaluate", {"function_args": {"threshold": 1}}, "function_args.threshold"),
 ]
 
@@ -377,6 +381,10 @@ def score():
     return {"share": 1.0}
 
 
+def score_model(model_path: str):
+    return {"length": len(model_path)}
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "text"),
     [
@@ -386,6 +394,7 @@ def score():
             "def learn(steps: int",
         ),
         ("evaluate", {"function": score}, "def score():"),
+        ("evaluate_model", {"tasks": [], "function": score_model}, "def score_model(model_path"),
         ("fine_tune", {**TRL, "method": "grpo", "config": {"reward_functions": [learn]}}, "def learn(steps"),
     ],
 )
@@ -450,6 +459,8 @@ RIGHT = [
     ("train", {"num_nodes": from_run("number")}),
     ("train", {"num_nodes": lambda values: [2, values["number"]]}),
     ("evaluate_model", {"tasks": lambda values: [values["text"]], "limit": lambda values: values["number"]}),
+    ("evaluate_model", {"tasks": [], "function": from_run("text"), "gates": {"score/share": {"minimum": 0.5}}}),
+    ("evaluate_model", {"tasks": [], "held_out": from_run("text"), "gates": {"held_out/loss": {"maximum": 2}}}),
     ("evaluate_model", {"champion_path": "champion", "gates": {"tickets/acc": {"better_than_champion": True}}}),
     ("export_model", {"endpoint": "https://minio", "region": "eu"}),
     ("export_model", {"registry": lambda values: {"server": "https://registry", "model": values["text"]}}),

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import inspect
+from pathlib import Path
+
 import pytest
+import yaml
 
 from trainjob import Evaluate, InvalidSpec
 from trainjob.manifest import build_trainjob
+from trainjob.manifest.identity import spec_hash
 from trainjob.manifest.request_parser import parse_documents
 from trainjob.manifest.steps import to_trainjob
 from trainjob.status import parse_step_result
@@ -13,11 +19,34 @@ from trainjob.status import parse_step_result
 BETTER = {"tickets/acc": {"better_than_champion": True}}
 
 
+def score(model_path):
+    from pathlib import Path
+
+    return [{"files": len(list(Path(model_path).iterdir()))}]
+
+
+def uses_its_module(model_path):
+    return {"gates": len(BETTER), "path": len(model_path)}
+
+
+def needs_more(model_path, rows):
+    return {"rows": len(rows), "path": len(model_path)}
+
+
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
         ({"tasks": []}, "tasks is required: name tasks of lm-evaluation-harness, or give held_out"),
-        ({"tasks": ["held_out"], "held_out": "dataset/eval"}, "the metrics of the field held_out have this name"),
+        ({"tasks": ["held_out"], "held_out": "dataset/eval"}, "the metrics of held_out or of the function have this"),
+        ({"tasks": ["score"], "function": score}, "the metrics of held_out or of the function have this name"),
+        ({"function": lambda path: {}}, "function cannot be <lambda>"),
+        ({"function": uses_its_module}, "function cannot be uses_its_module: it uses BETTER from its module"),
+        (
+            {"function": needs_more},
+            "function cannot be 'needs_more': it must accept the path or address of a model",
+        ),
+        ({"function": "score"}, "function cannot be 'score': it must be the text of one function"),
+        ({"function": score, "gates": {"scores/acc": {"minimum": 1}}}, "with one of the tasks: tickets, score"),
         ({"held_out": "/workspace/"}, "held_out cannot be '/workspace/': it must be a path below /workspace"),
         ({"gates": {"held_out/loss": {"maximum": 1}}}, "it must be TASK/METRIC with one of the tasks: tickets"),
         ({"validation_file": "x"}, "did you mean held_out?"),
@@ -51,6 +80,23 @@ def test_held_out_rows_need_no_task():
     arguments = to_trainjob(Evaluate(workspace="tickets", **fields)).trainer.args
     assert "--task" not in arguments
     assert arguments[arguments.index("--held-out") + 1] == "/workspace/dataset/eval"
+
+
+def test_a_function_is_sent_as_text_which_identifies_the_request():
+    step = Evaluate(workspace="tickets", function=score, gates={"score/files": {"minimum": 3}})
+    arguments = to_trainjob(step).trainer.args
+    assert "--task" not in arguments
+    name, _, source = arguments[arguments.index("--function") + 1].partition(":")
+    namespace = {}
+    exec(base64.b64decode(source), namespace)  # noqa: S102 - the text of the function above
+    assert namespace[name](str(Path(__file__).parent))[0]["files"] > 3
+    text = yaml.safe_dump({"step": "Evaluate", "workspace": "tickets", "function": inspect.getsource(score)})
+    [parsed] = parse_documents(text, "file").requests
+    sent = to_trainjob(parsed).trainer.args
+    assert sent[sent.index("--function") + 1].startswith("score:")
+    other = Evaluate(workspace="tickets", function=inspect.getsource(score).replace("len(", "2 * len("))
+    plain = Evaluate(workspace="tickets", function=score)
+    assert spec_hash(plain) == spec_hash(parsed) != spec_hash(other)
 
 
 TEXT = """

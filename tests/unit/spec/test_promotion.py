@@ -38,6 +38,7 @@ def options(step, **more):
         ({"command": ["deploy"], "function": deploy}, "function", "give only one of command and function"),
         ({"command": []}, "command", "at least one word"),
         ({"function": len}, "function", "its source can't be read"),
+        ({"function": lambda: 1}, "function", "defined with `def`"),
         ({"function": "x = 1"}, "function", "the text of one function"),
         ({"adapter": "tickets"}, "adapter", "only an LLMInferenceService has adapters"),
         ({"canary_percent": 0}, "canary_percent", "it must be at least 1"),
@@ -103,7 +104,7 @@ def test_a_function_and_its_text_are_the_same_request():
     step = Promote(model=MODEL, service="tickets", function=deploy)
     same = Promote(model=MODEL, service="tickets", function=step.function)
     assert spec_hash(step) == spec_hash(same)
-    changed = Promote(model=MODEL, service="tickets", function=step.function.replace("uri", "address"))
+    changed = Promote(model=MODEL, service="tickets", function="def deploy(address):\n    print(address)\n")
     assert spec_hash(step) != spec_hash(changed)
     python, option, program = json.loads(options(step)["--command"])
     assert (python, option) == ("python", "-c")

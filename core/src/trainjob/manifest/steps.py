@@ -11,7 +11,7 @@ from trainjob.addresses import MOUNTED_SCHEMES, Kind, parse_source
 from trainjob.framework_modules import list_modules
 from trainjob.frameworks.program_options import to_words
 from trainjob.frameworks.transformers.start import OWNER_VARIABLE, SAVE_ENV
-from trainjob.function_source import function_from_source
+from trainjob.function_source import extract_source, pack_function
 from trainjob.manifest import labels
 from trainjob.manifest.additions import add_env
 from trainjob.manifest.environment import (
@@ -272,6 +272,7 @@ def _evaluate(step: Evaluate) -> TrainJob:
         args=(
             *to_words(options),
             *(word for task in step.tasks for word in ("--task", escape_expansion(task))),
+            *(["--function", pack_function(step.function, field="function")] if step.function else []),
             *(["--chat-template"] if step.chat_template else []),
             *(["--allow-missing-champion"] if step.allow_missing_champion else []),
         ),
@@ -286,8 +287,8 @@ def _evaluate(step: Evaluate) -> TrainJob:
 def _change_served_model(step: Promote | Rollback, run: str, workflow_run: str) -> TrainJob:
     command = list(step.command or ())
     if step.function:
-        name = function_from_source(step.function).__name__
-        command = ["python", "-c", _FUNCTION_CALL.format(source=step.function, name=name)]
+        source, name = extract_source(step.function, field="function")
+        command = ["python", "-c", _FUNCTION_CALL.format(source=source, name=name)]
     registry = step.registry
     options = {
         "--key": run or "-",

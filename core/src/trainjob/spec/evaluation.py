@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import Self
 
 from trainjob.spec.base import Spec, invalid_field, to_json_value
 from trainjob.spec.base_request import STEP_ALIASES
-from trainjob.spec.base_step import BaseStep, check_program_image
+from trainjob.spec.base_step import BaseStep, ModelFunction, check_program_image
 from trainjob.spec.job import JobNames
 from trainjob.spec.resources import Resources
 from trainjob.spec.volumes import WorkspaceField, validate_path_below
@@ -55,9 +61,10 @@ def _validate_task(name: str) -> str:
 
 
 class Evaluate(BaseStep):
-    """Step that scores a model with lm-evaluation-harness, and compares it with a champion.
+    """Step that scores a model, and compares it with a champion.
 
-    Each model is a folder of the workspace. A gate that fails is a result and no error.
+    Scores are those of tasks of lm-evaluation-harness, of held-out rows, and of a function; at least one is given. Each
+    model is a folder of the workspace. A gate that fails is a result and no error.
 
     Attributes:
         workspace: PersistentVolumeClaim with the model.
@@ -65,6 +72,9 @@ class Evaluate(BaseStep):
         held_out: file or folder below `/workspace` with rows for the loss, such as `dataset/eval`: JSON Lines or
             Parquet with `prompt` and `completion`, `messages`, or `text`. The metrics are `held_out/loss` by token and
             `held_out/bits_per_byte`.
+        function: function such as `score(model_path)` that scores a model, or its text. It returns numbers by metric,
+            or a list of such dicts, one for each row, which is compared row by row. A larger value is a better one. The
+            metrics are `FUNCTION/METRIC`. Its source is sent, so it must import what it needs.
         model_path: folder of the model below `/workspace`, such as the path to which a step has exported it.
         champion_path: folder of the model to compare with, below `/workspace`; by default there is no comparison. Both
             are scored on the same rows, and compared row by row.
@@ -73,7 +83,8 @@ class Evaluate(BaseStep):
         task_path: folder with your own task files in YAML, below `/workspace`. Paths in these files are relative to
             `/workspace`, such as `dataset/eval/eval.jsonl`.
         gates: a `Gate`, or a dict of its fields, by metric: task and metric as in `arc_easy/acc`, with the filter
-            after a comma if it has one, as in `gsm8k/exact_match,strict-match`; or `held_out/loss`.
+            after a comma if it has one, as in `gsm8k/exact_match,strict-match`; `held_out/loss`; or function and
+            metric.
         limit: number of rows of each task, and of the held-out ones; by default all.
         num_fewshot: number of solved examples before each row; by default the task's own.
         chat_template: whether prompts get the form of the tokenizer's chat template.
@@ -84,7 +95,8 @@ class Evaluate(BaseStep):
         confidence: confidence level of the differences' intervals.
         output_path: folder of the results below `/workspace`: `report.json`, and the samples of each task. Evaluations
             that share a workspace each need their own folder.
-        image: image with torch; by default the runtime's. pip installs what else is missing, with fixed versions.
+        image: image with torch; by default the runtime's. pip installs what else tasks and held-out rows need, with
+            fixed versions. A function alone needs only what it imports, and numpy if there is a champion.
         resources: resources of the step's pod, such as `{"gpu": 1, "memory": "32Gi"}`. With several GPUs, the layers of
             the model are divided among them.
         after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
@@ -109,6 +121,7 @@ class Evaluate(BaseStep):
     workspace: WorkspaceField
     tasks: tuple[Annotated[str, AfterValidator(_validate_task)], ...] = ()
     held_out: str | None = None
+    function: ModelFunction | None = None
     model_path: str = "export"
     champion_path: str | None = None
     allow_missing_champion: bool = False
@@ -160,12 +173,14 @@ class Evaluate(BaseStep):
 
     @model_validator(mode="after")
     def _validate_metrics(self) -> Self:
-        if not self.tasks and self.held_out is None:
-            rule = "name tasks of lm-evaluation-harness, or give held_out with rows for the loss"
+        own = {_HELD_OUT: self.held_out, getattr(self.function, "__name__", ""): self.function}
+        names = [*self.tasks, *(name for name, value in own.items() if value)]
+        if not names:
+            rule = "name tasks of lm-evaluation-harness, or give held_out with rows for the loss, or a function"
             raise invalid_field("tasks", None, rule)
-        if self.held_out is not None and _HELD_OUT in self.tasks:
-            raise invalid_field("tasks", _HELD_OUT, "the metrics of the field held_out have this name: rename the task")
-        names = (*self.tasks, *([_HELD_OUT] if self.held_out else []))
+        if repeated := [name for name in self.tasks if own.get(name)]:
+            rule = "the metrics of held_out or of the function have this name, too: rename the task or the function"
+            raise invalid_field("tasks", repeated[0], rule)
         for metric in self.gates:
             task, _, name = metric.rpartition("/")
             if not name or task not in names:

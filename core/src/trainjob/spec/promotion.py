@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from typing_extensions import Self
 
 from trainjob.spec.base import Spec, invalid_field, to_json_value
 from trainjob.spec.base_request import STEP_ALIASES
-from trainjob.spec.base_step import BaseStep, check_program_image
-from trainjob.spec.credential_checks import check_source
+from trainjob.spec.base_step import BaseStep, ModelFunction, check_program_image
 from trainjob.spec.durations import Duration
 from trainjob.spec.registry import MLflowRegistry, Registry
 from trainjob.spec.resources import Resources
@@ -23,20 +22,6 @@ from trainjob.spec.volumes import WORKSPACE, WorkspaceField
 
 _SERVICE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
-
-
-def _to_source(function: Any) -> str:
-    from trainjob.function_source import extract_source, function_from_source  # few DAGs need it
-
-    if isinstance(function, str):
-        function = function_from_source(function, field="")
-    elif not callable(function):
-        raise invalid_field("", function, "it must be a function, or the text of one")
-    return extract_source(function, field="")[0]
-
-
-FunctionSource = Annotated[str, BeforeValidator(_to_source)]
-"""The text of a function; a function is converted."""
 
 
 class SmokeRequest(Spec):
@@ -76,7 +61,7 @@ class _ServedModel(BaseStep):
     service_kind: Literal["InferenceService", "LLMInferenceService"] = "InferenceService"
     adapter: str | None = None
     command: tuple[str, ...] | None = None
-    function: FunctionSource | None = None
+    function: ModelFunction | None = None
     registry: Registry | None = None
     alias: str = "champion"
     time_limit: Duration = timedelta(minutes=30)
@@ -106,13 +91,6 @@ class _ServedModel(BaseStep):
             rule = "at most 63 characters: lower case letters, digits and -, with a letter or digit at both ends"
             raise invalid_field("", name, rule)
         return name
-
-    @field_validator("function")
-    @classmethod
-    def _validate_function(cls, source: str | None) -> str | None:
-        if source:
-            check_source(source, "function")
-        return source
 
     @field_validator("time_limit")
     @classmethod

@@ -6,6 +6,7 @@ Each task is run alone, so that an interrupted evaluation continues with the nex
 from __future__ import annotations
 
 import difflib
+import gc
 import json
 import math
 import os
@@ -18,7 +19,7 @@ from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.evaluation.scores import Aggregation, Score
 from trainjob.programs.locked_library import import_library
 
-__all__ = ["Harness", "Settings", "read_scores"]
+__all__ = ["Harness", "Settings", "read_scores", "set_environment"]
 
 _PRECISIONS = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _LONGEST_LIST = 10  # similar tasks in an error
@@ -70,6 +71,7 @@ class Harness:
 
         self._tasks = TaskManager(include_path=str(task_folder) if task_folder else None)
         self._aggregations: dict[str, Mapping[str, Aggregation]] = {}
+        self._loaded: dict[Path, Any] = {}
 
     def check_tasks(self, names: Sequence[str]) -> None:
         """Raise an InvalidSpec for tasks that do not exist, and for tags, which have no score."""
@@ -79,17 +81,30 @@ class Harness:
             raise InvalidSpec([Problem("tasks", name, rule) for name, rule in rules.items()])
 
     def load(self, folder: Path) -> Any:
-        """Return the model in a folder, for [run][]."""
+        """Return the model in a folder, for [run][]; only one is loaded at a time."""
         import torch
         from lm_eval.models.huggingface import HFLM
 
-        return HFLM(
+        if folder in self._loaded:
+            return self._loaded[folder]
+        self.release()
+        self._loaded[folder] = HFLM(
             pretrained=str(folder),
             dtype=_PRECISIONS[self._settings.precision],
             batch_size=self._settings.batch_size,
             device="cuda" if torch.cuda.is_available() else "cpu",
             parallelize=torch.cuda.device_count() > 1,
         )
+        return self._loaded[folder]
+
+    def release(self) -> None:
+        """Delete the loaded model, and free its memory."""
+        import torch
+
+        self._loaded.clear()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def run(self, model: Any, task: str) -> dict[str, Any]:
         """Return the harness's results of a model in a task."""
@@ -122,10 +137,14 @@ class Harness:
         return self._aggregations[task].get(metric.partition(",")[0])
 
 
-def _import_harness() -> Any:
+def set_environment() -> None:
+    """Set the variables that libraries of Hugging Face read."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if token := os.environ.get("ACCESS_TOKEN"):  # the key of the steps' Secrets, for datasets on the Hub
         os.environ.setdefault("HF_TOKEN", token)
+
+
+def _import_harness() -> Any:
     try:
         import torch  # noqa: F401
     except ImportError:

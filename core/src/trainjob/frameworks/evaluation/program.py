@@ -19,15 +19,8 @@ from trainjob.errors import InvalidSpec, Problem, TrainJobError
 from trainjob.frameworks.durable_files import read_object, write_text
 from trainjob.frameworks.evaluation.comparison import Difference, compare
 from trainjob.frameworks.evaluation.gates import Verdict, apply_gates, check_gates
-from trainjob.frameworks.evaluation.harness import Harness, Settings, read_scores
-from trainjob.frameworks.evaluation.held_out import (
-    HELD_OUT,
-    Row,
-    compute_losses,
-    divide_sums,
-    read_rows,
-    summarize_losses,
-)
+from trainjob.frameworks.evaluation.harness import Harness, Settings, set_environment
+from trainjob.frameworks.evaluation.parts import Part, list_parts
 from trainjob.frameworks.evaluation.result_files import ResultFiles, describe_files
 from trainjob.frameworks.evaluation.scores import Score, name_scores
 from trainjob.job_variables import RUN_VARIABLE
@@ -47,6 +40,7 @@ class Evaluation:
         tasks: names of tasks.
         output: folder of the results.
         held_out: file or folder with rows for the loss; None for none.
+        function: function that scores a model, as `NAME:SOURCE` with the source in base64; empty for none.
         champion: folder of the model to compare with; None for none.
         allow_missing_champion: whether there may be no model in this folder.
         workspace: folder to which the paths in task files are relative.
@@ -60,6 +54,7 @@ class Evaluation:
     tasks: tuple[str, ...]
     output: Path
     held_out: Path | None = None
+    function: str = ""
     champion: Path | None = None
     allow_missing_champion: bool = False
     workspace: Path = Path("/workspace")
@@ -113,13 +108,15 @@ def evaluate(request: Evaluation) -> Report:
     if problems := [problem for role, folder in folders.items() if (problem := _find_problem(role, folder))]:
         raise InvalidSpec(problems)
     os.chdir(request.workspace)
-    harness = Harness(request.settings, request.task_folder)
-    harness.check_tasks(request.tasks)
+    set_environment()
     settings = request.settings
-    rows = read_rows(request.held_out, settings.limit, chat_template=settings.chat_template) if request.held_out else []
+    harness = Harness(settings, request.task_folder) if request.tasks or request.held_out else None
+    if harness:
+        harness.check_tasks(request.tasks)
+    parts = list_parts(harness, request.tasks, request.held_out, settings, request.function)
     conditions = {
         "settings": asdict(settings),
-        "harness": harness.version,
+        "harness": harness.version if harness else "",
         "workflow_run": os.environ.get(RUN_VARIABLE, ""),
         "task_files": describe_files(request.task_folder) if request.task_folder else [],
         "dataset": describe_files(request.workspace / "dataset"),
@@ -127,68 +124,47 @@ def evaluate(request: Evaluation) -> Report:
 
     def score(role: str) -> dict[str, Score]:
         files = ResultFiles(request.output / role, {**conditions, "model": describe_files(folders[role])})
-        return _score(request, harness, rows, role, folders[role], files)
+        return _score(parts, role, folders[role], files)
 
     found = score("model")
     check_gates(request.gates, found)
     others = score("champion") if "champion" in folders else {}
-    differences = {
-        name: difference
-        for name in found
-        if name in others and (difference := _compare(request, harness, name, found[name], others[name]))
-    }
+    differences = _compare(parts, found, others, request.confidence)
     verdicts = apply_gates(request.gates, found, differences, has_champion="champion" in folders)
     return Report(found, others, differences, verdicts)
 
 
-def _score(
-    request: Evaluation, harness: Harness, rows: Sequence[Row], role: str, folder: Path, files: ResultFiles
-) -> dict[str, Score]:
-    """Return the scores of a model; run the tasks whose results are not on the workspace."""
-    loaded: Any = None
-    tasks = {}
-    names = [*request.tasks, *([HELD_OUT] if request.held_out else [])]
-    for number, task in enumerate(names, start=1):
-        place = f"evaluate: {role}, task {number} of {len(names)}, {task}"
-        if task == HELD_OUT and request.held_out:
-            described = {"held_out": [str(request.held_out), describe_files(request.held_out)]}
-            files = replace(files, conditions={**files.conditions, **described})
-        if (scores := files.read(task)) is not None:
+def _score(parts: Sequence[Part], role: str, folder: Path, files: ResultFiles) -> dict[str, Score]:
+    """Return the scores of a model; run the parts whose results are not on the workspace."""
+    found = {}
+    for number, part in enumerate(parts, start=1):
+        place = f"evaluate: {role}, task {number} of {len(parts)}, {part.name}"
+        own = replace(files, conditions={**files.conditions, **part.conditions}) if part.conditions else files
+        if (scores := own.read(part.name)) is not None:
             print(f"{place}: scored by an earlier attempt", flush=True)
         else:
             print(place, flush=True)
-            loaded = loaded or harness.load(folder)
-            scores, samples = _score_rows(loaded, rows) if task == HELD_OUT else _score_task(harness, loaded, task)
-            files.write(task, scores, samples)
+            scores, samples = part.score(folder)
+            own.write(part.name, scores, samples)
         for metric, score in scores.items():
             error = "" if score.stderr is None else f" ± {score.stderr:.4g}"
-            print(f"evaluate: {role}: {task}/{metric} {score.value:.6g}{error}", flush=True)
-        tasks[task] = scores
-    return name_scores(tasks)
+            print(f"evaluate: {role}: {part.name}/{metric} {score.value:.6g}{error}", flush=True)
+        found[part.name] = scores
+    return name_scores(found)
 
 
-def _score_task(harness: Harness, loaded: Any, task: str) -> tuple[dict[str, Score], list[Mapping[str, Any]]]:
-    """Return the scores of a model in a task, and its samples."""
-    results = harness.run(loaded, task)
-    scores = read_scores(results, task, harness.find_aggregation)
-    if not scores:
-        rule = f"it has no score of its own: name its tasks, such as {', '.join([*results['results']][:3])}"
-        raise InvalidSpec(Problem("tasks", task, rule))
-    return scores, [row for rows in results.get("samples", {}).values() for row in rows]
-
-
-def _score_rows(loaded: Any, rows: Sequence[Row]) -> tuple[dict[str, Score], list[Mapping[str, Any]]]:
-    """Return the scores of a model for held-out rows, and the loss of each row."""
-    losses = compute_losses(loaded, rows)
-    return summarize_losses(losses), [{"row": row, **asdict(loss)} for row, loss in losses.items()]
-
-
-def _compare(request: Evaluation, harness: Harness, name: str, model: Score, champion: Score) -> Difference | None:
-    task, _, metric = name.rpartition("/")
-    is_mean = model.is_mean and champion.is_mean
-    find = harness.find_aggregation
-    aggregate = None if is_mean else divide_sums if task == HELD_OUT else find(task, metric)
-    return compare(model, champion, request.confidence, aggregate)
+def _compare(
+    parts: Sequence[Part], scores: Mapping[str, Score], others: Mapping[str, Score], confidence: float
+) -> dict[str, Difference]:
+    """Return the differences of the metrics that can be compared row by row."""
+    find = {part.name: part.find_aggregation for part in parts}
+    found = {}
+    for name in [name for name in scores if name in others]:
+        part, _, metric = name.rpartition("/")
+        is_mean = scores[name].is_mean and others[name].is_mean
+        if difference := compare(scores[name], others[name], confidence, None if is_mean else find[part](metric)):
+            found[name] = difference
+    return found
 
 
 def _find_problem(role: str, folder: Path) -> Problem | None:
@@ -235,6 +211,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Evaluation:
     parser.add_argument("--allow-missing-champion", action="store_true", help="let a model pass without a champion")
     parser.add_argument("--task", action="append", default=[], help="name of a task of lm-evaluation-harness")
     parser.add_argument("--held-out", type=Path, help="file or folder with rows for the loss")
+    parser.add_argument("--function", default="", help="NAME:SOURCE of a function, with the source in base64")
     parser.add_argument("--task-folder", type=Path, help="folder with own task files")
     parser.add_argument("--output", type=Path, required=True, help="folder of the results")
     parser.add_argument("--workspace", type=Path, default=Path("/workspace"), help="folder of paths in task files")
@@ -262,6 +239,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Evaluation:
         tuple(given.task),
         given.output,
         given.held_out,
+        given.function,
         given.champion,
         given.allow_missing_champion,
         given.workspace,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +14,7 @@ from trainjob.frameworks.program_options import (
     to_words,
 )
 from trainjob.frameworks.trl.config import TRLConfig
-from trainjob.function_source import extract_source
+from trainjob.function_source import pack_function
 from trainjob.spec import FineTune
 from trainjob.spec.trainers import escape_expansion
 from trainjob.spec.volumes import WORKSPACE
@@ -46,18 +45,10 @@ def build_program_arguments(step: FineTune, config: TRLConfig, run: str) -> list
     }
     words = [*to_words(options), *list_flags(config)]
     for function in config.reward_functions:
-        words += ["--reward", function if isinstance(function, str) else _pack_function(function)]
+        packed = function if isinstance(function, str) else pack_function(function, field="config.reward_functions")
+        words += ["--reward", packed]
     values = {**DEFAULT_ARGUMENTS, **config.to_arguments()}
     return [*words, config.method, *_to_arguments(values)]
-
-
-def _pack_function(function: Any) -> str:
-    """Return a function as `NAME:SOURCE`.
-
-    The source is base64, which no shell and no expansion of Kubernetes changes.
-    """
-    source, name = extract_source(function, field="config.reward_functions")
-    return f"{name}:{base64.b64encode(source.encode()).decode()}"
 
 
 def _to_arguments(values: Mapping[str, Any]) -> Iterator[str]:

@@ -49,10 +49,7 @@ def _to_reward_function(value: Any) -> Any:
     """Return the function of a text with its source; the name of a function has no spaces."""
     if not isinstance(value, str) or len(value.split()) < 2:
         return value
-    try:
-        return function_from_source(value)
-    except InvalidSpec as error:
-        raise InvalidSpec([replace(problem, field="") for problem in error.problems]) from None
+    return function_from_source(value, field="")
 
 
 RewardFunction = Annotated[Callable[..., Any] | str, BeforeValidator(_to_reward_function)]

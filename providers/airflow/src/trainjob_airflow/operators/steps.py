@@ -28,6 +28,7 @@ from trainjob_airflow.operators.step_bases import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from trainjob.spec import (
@@ -830,7 +831,7 @@ class ExportModelOperator(ExportOperator):
 
 
 class EvaluateOperator(EvaluationOperator):
-    """Score a model with lm-evaluation-harness, and compare it with a champion.
+    """Score a model with tasks, held-out rows or a function, and compare it with a champion.
 
     If a gate fails, the task succeeds, and the tasks directly after it are skipped, unless `skip_downstream` is False.
     The XCom also has `passed`, `scores`, `champion_scores`, `differences`, `gates` and `report`.
@@ -888,6 +889,7 @@ class EvaluateOperator(EvaluationOperator):
         workspace: Workspace | WorkspaceVolume | str,
         tasks: Sequence[str] | None = None,
         held_out: str | None = None,
+        function: Callable[..., Any] | str | None = None,
         model_path: str | None = None,
         champion_path: str | None = None,
         allow_missing_champion: bool | None = None,
@@ -937,6 +939,9 @@ class EvaluateOperator(EvaluationOperator):
             held_out: file or folder below `/workspace` with rows for the loss, such as `dataset/eval`: JSON Lines or
                 Parquet with `prompt` and `completion`, `messages`, or `text`. The metrics are `held_out/loss` by token
                 and `held_out/bits_per_byte`.
+            function: function such as `score(model_path)` that scores a model, or its text. It returns numbers by
+                metric, or a list of such dicts, one for each row, which is compared row by row. A larger value is a
+                better one. The metrics are `FUNCTION/METRIC`. Its source is sent, so it must import what it needs.
             model_path: folder of the model below `/workspace`, such as the path to which a step has exported it; by
                 default `export`.
             champion_path: folder of the model to compare with, below `/workspace`; by default there is no comparison.
@@ -946,7 +951,8 @@ class EvaluateOperator(EvaluationOperator):
             task_path: folder with your own task files in YAML, below `/workspace`. Paths in these files are relative to
                 `/workspace`, such as `dataset/eval/eval.jsonl`.
             gates: a `Gate`, or a dict of its fields, by metric: task and metric as in `arc_easy/acc`, with the filter
-                after a comma if it has one, as in `gsm8k/exact_match,strict-match`; or `held_out/loss`.
+                after a comma if it has one, as in `gsm8k/exact_match,strict-match`; `held_out/loss`; or function and
+                metric.
             limit: number of rows of each task, and of the held-out ones; by default all.
             num_fewshot: number of solved examples before each row; by default the task's own.
             chat_template: whether prompts get the form of the tokenizer's chat template.
@@ -958,7 +964,8 @@ class EvaluateOperator(EvaluationOperator):
             confidence: confidence level of the differences' intervals; by default `0.95`.
             output_path: folder of the results below `/workspace`: `report.json`, and the samples of each task.
                 Evaluations that share a workspace each need their own folder. By default `evaluation`.
-            image: image with torch; by default the runtime's. pip installs what else is missing, with fixed versions.
+            image: image with torch; by default the runtime's. pip installs what else tasks and held-out rows need, with
+                fixed versions. A function alone needs only what it imports, and numpy if there is a champion.
             resources: resources of the step's pod, such as `{"gpu": 1, "memory": "32Gi"}`. With several GPUs, the
                 layers of the model are divided among them.
             after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
@@ -1010,6 +1017,7 @@ class EvaluateOperator(EvaluationOperator):
                 "workspace": workspace,
                 "tasks": tasks,
                 "held_out": held_out,
+                "function": function,
                 "model_path": model_path,
                 "champion_path": champion_path,
                 "allow_missing_champion": allow_missing_champion,

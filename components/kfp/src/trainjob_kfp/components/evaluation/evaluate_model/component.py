@@ -21,6 +21,7 @@ def evaluate_model(
     metrics: dsl.Output[dsl.Metrics],
     tasks: List[str] = [],
     held_out: str = "",
+    function: str = "",
     model_path: str = "export",
     champion_path: str = "",
     allow_missing_champion: bool = False,
@@ -76,7 +77,7 @@ def evaluate_model(
         ("report", str),
     ],
 ):
-    """Score a model with lm-evaluation-harness, and compare it with a champion.
+    """Score a model with tasks, held-out rows or a function, and compare it with a champion.
 
     A gate that fails is a result and no error. To run the next steps only after a good score, create them inside `with
     dsl.If(evaluated.outputs["passed"] == True):`. `kfp.local` 2.17 evaluates such a condition as false. There, pass
@@ -99,6 +100,9 @@ def evaluate_model(
         held_out: File or folder below `/workspace` with rows for the loss, such as `dataset/eval`: JSON Lines or
             Parquet with `prompt` and `completion`, `messages`, or `text`. The metrics are `held_out/loss` by token and
             `held_out/bits_per_byte`.
+        function: Function such as `score(model_path)` that scores a model, or its text. It returns numbers by metric,
+            or a list of such dicts, one for each row, which is compared row by row. A larger value is a better one. The
+            metrics are `FUNCTION/METRIC`. Its source is sent, so it must import what it needs.
         model_path: Folder of the model below `/workspace`, such as the path to which a step has exported it; by default
             `export`.
         champion_path: Folder of the model to compare with, below `/workspace`; by default there is no comparison. Both
@@ -108,7 +112,7 @@ def evaluate_model(
         task_path: Folder with your own task files in YAML, below `/workspace`. Paths in these files are relative to
             `/workspace`, such as `dataset/eval/eval.jsonl`.
         gates: A `Gate`, or a dict of its fields, by metric: task and metric as in `arc_easy/acc`, with the filter after
-            a comma if it has one, as in `gsm8k/exact_match,strict-match`; or `held_out/loss`.
+            a comma if it has one, as in `gsm8k/exact_match,strict-match`; `held_out/loss`; or function and metric.
         limit: Number of rows of each task, and of the held-out ones; by default all.
         num_fewshot: Number of solved examples before each row; by default the task's own.
         chat_template: Whether prompts get the form of the tokenizer's chat template.
@@ -120,7 +124,8 @@ def evaluate_model(
         confidence: Confidence level of the differences' intervals; by default `0.95`.
         output_path: Folder of the results below `/workspace`: `report.json`, and the samples of each task. Evaluations
             that share a workspace each need their own folder. By default `evaluation`.
-        image: Image with torch; by default the runtime's. pip installs what else is missing, with fixed versions.
+        image: Image with torch; by default the runtime's. pip installs what else tasks and held-out rows need, with
+            fixed versions. A function alone needs only what it imports, and numpy if there is a champion.
         resources: Resources of the step's pod, such as `{"gpu": 1, "memory": "32Gi"}`. With several GPUs, the layers of
             the model are divided among them.
         after_jobs: Names of TrainJobs, one of which must have trained the model; by default any one of the same
