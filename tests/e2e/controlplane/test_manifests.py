@@ -270,7 +270,7 @@ def test_granted_permissions_are_the_used_ones(plane, restricted_connection, nam
 
 
 def promote_a_held_model(promoter, kserve, kind, name):
-    """Promote a model whose loading takes a while, so that the step watches, and undo it."""
+    """Run a promotion of a model whose loading takes a while, and its rollback."""
     place = {"kind": kind, "service": name}
     kserve.hold("s3://models/b")
     promoting = promoter.start("promote", name, model="s3://models/b", **place)

@@ -135,7 +135,7 @@ def test_a_model_that_loads_for_a_long_time_is_waited_for(service):
 
 
 def test_a_status_of_the_model_before_is_not_taken_for_the_new_one(service):
-    """Until KServe acts, the whole status is that of the old model, and says Ready."""
+    """KServe acts later: till then, the whole status is that of the old model, and is Ready."""
     with service.controller.paused():
         promoting = service.promoter.start("promote", "monday", model=B)
         wait_until(lambda: service.model == B)
