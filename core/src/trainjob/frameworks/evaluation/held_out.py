@@ -141,10 +141,11 @@ def compute_losses(model: Any, rows: Sequence[Row]) -> dict[str, RowLoss]:
             before, tokens = _encode(model, context, text, is_rendered=bool(row.messages))
             counts[number][1] += len(tokens)
             counts[number][2] += len(content.encode())
-            for start in range(0, len(tokens), model.max_length):
-                division = tokens[start : start + model.max_length]
-                fitting = (before + tokens[:start])[-(model.max_length + 1 - len(division)) :]
-                requests.append((None, fitting, division))
+            whole = before + tokens
+            for start in range(len(before), len(whole), model.max_length):
+                division = whole[start : start + model.max_length]
+                first = max(0, start + len(division) - model.max_length - 1)
+                requests.append((None, whole[first:start], division))
                 owners.append(number)
     if not requests:
         raise _refuse("the rows", "at least one must have a completion, a turn of the assistant, or a text")
