@@ -96,6 +96,7 @@ class Promoter:
         words = [word for name, value in options.items() for word in _to_words(name, value)]
         return subprocess.Popen(
             [sys.executable, "-m", "tests.support.promotions", trap, action, *words],
+            cwd=Path(__file__).resolve().parents[2],
             env={**os.environ, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

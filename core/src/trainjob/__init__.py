@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from trainjob.lifecycle import JobReference, Limits, Listener, RunKey, cancel, submit, wait, wait_async
     from trainjob.spec import (
         BuiltinTrainer,
+        Champion,
         CustomTrainer,
         CustomTrainerContainer,
         DataCacheInitializer,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BuiltinTrainer",
+    "Champion",
     "Cluster",
     "CommandFailed",
     "Connection",

@@ -10,8 +10,10 @@ import signal
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from control_plane import ControlPlane
+from tests.support.code_blocks import ALL_BLOCKS
 from tests.support.crash_points import kill_parameters
 from tests.support.kserve_controller import KServeController
 from tests.support.kubernetes_client import Client
@@ -262,6 +264,19 @@ def test_a_model_that_a_person_has_chosen_stays(service):
     undone = service.promoter.result("rollback", "undo", run="run-of-monday")
     assert (undone["rolled_back"], undone["reason"]) == (False, "somebody else has replaced the model")
     assert service.model == C
+
+
+def test_the_service_of_the_page(create_service):
+    [block] = [block for block in ALL_BLOCKS if block.title == "service.yaml"]
+    service = create_service("knative")
+    namespace, controller = service.promoter.namespace, service.controller
+    service.promoter.client.delete(ISVC, namespace, "tickets")
+    created = service.promoter.client.create(yaml.safe_load(block.text), namespace)
+    first = created["spec"]["predictor"]["model"]["storageUri"]
+    controller.wait_until_served("tickets", {first: 100})
+    assert service.promote("monday", B)["before"] == first
+    [request] = controller.requests("tickets")
+    assert (request.path, request.uri) == ("/v1/models/tickets", B)
 
 
 def test_a_service_that_does_not_exist(create_service):

@@ -48,8 +48,9 @@ KINDS_OF_OTHER_TESTS = dict.fromkeys(
     ("ClusterQueue", "Cohort", "LocalQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass"),
     "tests/e2e/controlplane/test_queues_page.py",
 )
-# Titles of blocks that other tests check: tests/integration/airflow/test_pages.py, and tests/integration/evaluation.
-OTHER_FILES = ("values.yaml", "tasks/tickets.yaml")
+# Titles of blocks that other tests check: tests/integration/airflow/test_pages.py, tests/integration/evaluation, and
+# tests/e2e/controlplane/test_promotion.py.
+OTHER_FILES = ("values.yaml", "tasks/tickets.yaml", "service.yaml")
 SLOW_ON_CLUSTER = "docs/how-to/from-kubeflow-sdk.md"  # it trains with TorchTune, as README.md's does
 RUN_ON_CLUSTER = [block for block in python_blocks("core") if "connect()" in block.text]
 RUN_HERE = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import inspect
+import json
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,12 @@ def needs_more(model_path, rows):
         ({"tasks": ["held_out"], "held_out": "dataset/eval"}, "the metrics of held_out or of the function have this"),
         ({"tasks": ["score"], "function": score}, "the metrics of held_out or of the function have this name"),
         ({"function": lambda path: {}}, "function cannot be <lambda>"),
+        ({"champion": {}}, "champion is required: give exactly one of uri, registry and service"),
+        ({"champion": {"uri": "hf://a/b", "service": "tickets"}}, "give exactly one of uri, registry and service"),
+        ({"champion": {"uri": "models/7"}}, "champion.uri cannot be 'models/7': it must be a URI"),
+        ({"champion": {"uri": "oci://acme/tickets:7"}}, "it must be on the workspace's own PVC, or at an address"),
+        ({"champion": {"uri": "pvc://other/models/7"}}, "it must be on the workspace's own PVC, or at an address"),
+        ({"champion": {"service": "tickets"}, "champion_path": "champion"}, "only one of champion and champion_path"),
         ({"function": uses_its_module}, "function cannot be uses_its_module: it uses BETTER from its module"),
         (
             {"function": needs_more},
@@ -57,7 +64,7 @@ def needs_more(model_path, rows):
         ({"gates": {"tickets/acc": {"minimum": float("nan")}}}, "gates.tickets/acc.minimum cannot be nan"),
         ({"gates": BETTER}, "champion_path is required: the gate of tickets/acc compares with it"),
         ({"gates": BETTER, "champion_path": "/workspace/export"}, "it must be another folder than model_path"),
-        ({"allow_missing_champion": True}, "champion_path is required: allow_missing_champion is about its folder"),
+        ({"allow_missing_champion": True}, "champion_path is required: allow_missing_champion is about it"),
         ({"model_path": "output/epoch_0"}, "export the training's checkpoint first"),
         ({"champion_path": "../x"}, "it must be a path below /workspace, without '..' and '='"),
         ({"model_path": "/workspace/"}, "it must be a path below /workspace, such as export"),
@@ -80,6 +87,25 @@ def test_held_out_rows_need_no_task():
     arguments = to_trainjob(Evaluate(workspace="tickets", **fields)).trainer.args
     assert "--task" not in arguments
     assert arguments[arguments.index("--held-out") + 1] == "/workspace/dataset/eval"
+
+
+def test_a_champion_elsewhere_needs_what_finds_and_fetches_it():
+    def options(**champion):
+        job = to_trainjob(Evaluate(workspace="tickets", tasks=["tickets"], champion=champion))
+        words = list(job.trainer.args)
+        return job, json.loads(words[words.index("--champion-source") + 1]), words[words.index("--claim") + 1]
+
+    job, source, claim = options(service="tickets")
+    assert (source["service"], source["service_kind"], claim) == ("tickets", "InferenceService", "tickets")
+    assert job.placement.service_account_name == "trainjob-promotion"
+    registry = {"server": "https://registry.example.org", "model": "tickets", "secret": "registry"}
+    job, source, _ = options(registry=registry, alias="staging")
+    assert source["registry"] == {"server": "https://registry.example.org", "model": "tickets"}
+    assert (source["alias"], job.placement) == ("staging", None)
+    assert job.trainer.env["REGISTRY_TOKEN"].name == "registry"
+    job, source, _ = options(uri="s3://acme/models/7", endpoint="https://minio.example.org")
+    assert (source["uri"], job.trainer.env["ENDPOINT"]) == ("s3://acme/models/7", "https://minio.example.org")
+    assert max(len(word) for word in (*job.trainer.command, *job.trainer.args)) < 65_536
 
 
 def test_a_function_is_sent_as_text_which_identifies_the_request():

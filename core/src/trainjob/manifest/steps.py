@@ -15,8 +15,11 @@ from trainjob.function_source import extract_source, pack_function
 from trainjob.manifest import labels
 from trainjob.manifest.additions import add_env
 from trainjob.manifest.environment import (
+    AZURE_KEYS,
+    GOOGLE_KEYS,
     MLFLOW_KEYS,
     REGISTRY_KEYS,
+    S3_KEYS,
     get_credential_keys,
     secret_arguments,
     secret_env,
@@ -96,6 +99,12 @@ PROMOTION_PACKAGES = (
     *(f"trainjob.{name}" for name in ("credentials", "errors")),
 )
 """The program of promotions and rollbacks, and what it needs."""
+CHAMPION_PACKAGES = (
+    *(name for name in PROMOTION_PACKAGES if name not in EVALUATION_PACKAGES),
+    "trainjob.frameworks.checkpoint_copies.lock",
+)
+"""What the evaluation's program needs besides to find and fetch a champion."""
+_CHAMPION_FIELDS = {"uri", "alias", "service", "service_kind"}
 _REGISTRY_FIELDS = {"server", "tracking_uri", "model"}
 _ACCOUNT = "trainjob-promotion"  # manifests/promotion
 _API_FOLDER = "/var/run/secrets/trainjob"
@@ -264,11 +273,27 @@ def _evaluate(step: Evaluate) -> TrainJob:
         "--gates": json.dumps(gates, sort_keys=True) if gates else "",
         "--confidence": str(step.confidence),
     }
-    keys = get_credential_keys("hf://")
+    keys, champion, packages = get_credential_keys("hf://"), step.champion, EVALUATION_PACKAGES
+    env: dict[str, EnvValue | None] = {}
+    if champion:
+        fields = champion.model_dump(include=_CHAMPION_FIELDS, exclude_none=True)
+        if registry := champion.registry:
+            fields["registry"] = registry.model_dump(include=_REGISTRY_FIELDS)
+        options |= {
+            "--champion-source": json.dumps(fields, sort_keys=True),
+            "--claim": posixpath.join(step.workspace.claim or "", step.workspace.sub_path).rstrip("/"),
+            "--api-folder": _API_FOLDER,
+            "--fetch": json.dumps(program_command(*FETCH_PACKAGES, source=step.program)),
+        }
+        keys = tuple(dict.fromkeys((*keys, *S3_KEYS, *GOOGLE_KEYS, *AZURE_KEYS)))
+        places = {"ENDPOINT": champion.endpoint, "REGION": champion.region, "ROLE_ARN": champion.role_arn}
+        env = {**places, **_registry_login(registry)}
+        packages = (*packages, *CHAMPION_PACKAGES)
+        step = step.model_copy(update=_api_access(step)) if champion.service else step
     job = _single_node_job(
         step,
         image=step.image,
-        command=tuple(program_command(*EVALUATION_PACKAGES, source=step.program)),
+        command=tuple(program_command(*packages, source=step.program)),
         args=(
             *to_words(options),
             *(word for task in step.tasks for word in ("--task", escape_expansion(task))),
@@ -276,7 +301,7 @@ def _evaluate(step: Evaluate) -> TrainJob:
             *(["--chat-template"] if step.chat_template else []),
             *(["--allow-missing-champion"] if step.allow_missing_champion else []),
         ),
-        env=secret_env(step.secret, keys),
+        env={**env, **secret_env(step.secret, keys)},
     )
     if step.any_run:
         return job
@@ -310,15 +335,8 @@ def _change_served_model(step: Promote | Rollback, run: str, workflow_run: str) 
             "--canary-percent": "" if step.canary_percent is None else str(step.canary_percent),
             "--smoke-request": json.dumps(request.model_dump(exclude_defaults=True), sort_keys=True) if request else "",
         }
-    keys = (MLFLOW_KEYS if isinstance(registry, MLflowRegistry) else REGISTRY_KEYS) if registry else ()
-    placement = step.placement or Placement()
-    volume = Volume(name="trainjob-api", source={"projected": {"sources": _API_SOURCES}}, mount_path=_API_FOLDER)
-    changes = {
-        "placement": placement.model_copy(update={"service_account_name": placement.service_account_name or _ACCOUNT}),
-        "volumes": (*step.volumes, volume),
-    }
     return _single_node_job(
-        step.model_copy(update=changes),
+        step.model_copy(update=_api_access(step)),
         image=step.image,
         command=tuple(program_command(*PROMOTION_PACKAGES, source=step.program)),
         args=(
@@ -326,8 +344,23 @@ def _change_served_model(step: Promote | Rollback, run: str, workflow_run: str) 
             *to_words(options),
             *(["--any-run"] if isinstance(step, Rollback) and step.any_run else []),
         ),
-        env={**secret_env(step.secret, ()), **(secret_env(registry.secret, keys) if registry else {})},
+        env={**secret_env(step.secret, ()), **_registry_login(registry)},
     )
+
+
+def _api_access(step: _SingleNodeStep) -> dict[str, Any]:
+    """Return the fields of a step whose pod calls the API server."""
+    placement = step.placement or Placement()
+    volume = Volume(name="trainjob-api", source={"projected": {"sources": _API_SOURCES}}, mount_path=_API_FOLDER)
+    return {
+        "placement": placement.model_copy(update={"service_account_name": placement.service_account_name or _ACCOUNT}),
+        "volumes": (*step.volumes, volume),
+    }
+
+
+def _registry_login(registry: Registry | None) -> dict[str, EnvValue]:
+    keys = MLFLOW_KEYS if isinstance(registry, MLflowRegistry) else REGISTRY_KEYS
+    return secret_env(registry.secret, keys) if registry else {}
 
 
 def _registry_entry(step: ExportModel, registry: Registry) -> dict[str, str | None]:

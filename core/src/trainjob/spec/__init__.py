@@ -4,7 +4,7 @@ Names and fields are those of the Kubeflow SDK if it has them. The SDK's own obj
 """
 
 from trainjob.spec.checkpoints import ResumeFrom
-from trainjob.spec.evaluation import Evaluate, Gate
+from trainjob.spec.evaluation import Champion, Evaluate, Gate
 from trainjob.spec.framework import FrameworkConfig
 from trainjob.spec.initializers import (
     DataCacheInitializer,
@@ -30,6 +30,7 @@ from trainjob.spec.watchdog import Watchdog
 
 __all__ = [
     "BuiltinTrainer",
+    "Champion",
     "CustomTrainer",
     "CustomTrainerContainer",
     "DataCacheInitializer",

@@ -14,11 +14,14 @@ from pydantic import (
 )
 from typing_extensions import Self
 
+from trainjob.addresses import parse_source
 from trainjob.spec.base import Spec, invalid_field, to_json_value
 from trainjob.spec.base_request import STEP_ALIASES
 from trainjob.spec.base_step import BaseStep, ModelFunction, check_program_image
 from trainjob.spec.job import JobNames
+from trainjob.spec.registry import Registry
 from trainjob.spec.resources import Resources
+from trainjob.spec.secrets import Endpoint
 from trainjob.spec.volumes import WorkspaceField, validate_path_below
 
 _HELD_OUT = "held_out"  # name before the metrics of these rows
@@ -54,6 +57,47 @@ class Gate(Spec):
         return self
 
 
+class Champion(Spec):
+    """The model to compare with, if it is no folder of the workspace.
+
+    It has exactly one of `uri`, `registry` and `service`. Its files are used where they are on the workspace, and
+    fetched from elsewhere.
+
+    Attributes:
+        uri: its address, as of `InitializeModel`.
+        registry: registry with a version of the model that has `alias`.
+        alias: the alias.
+        service: name of the service that serves it, as in `Promote`.
+        service_kind: kind of the service; `Command` for one that `Promote` serves with a command or function.
+        endpoint: URL of an object store other than AWS, Google or Azure.
+        region: region of an S3 bucket.
+        role_arn: ARN of the AWS role to assume.
+    """
+
+    uri: str | None = None
+    registry: Registry | None = None
+    alias: str = "champion"
+    service: str | None = None
+    service_kind: Literal["InferenceService", "LLMInferenceService", "Command"] = "InferenceService"
+    endpoint: Endpoint | None = None
+    region: str | None = None
+    role_arn: str | None = None
+
+    @field_validator("uri")
+    @classmethod
+    def _validate_uri(cls, uri: str | None) -> str | None:
+        if uri is not None:
+            parse_source(uri, "model")
+        return uri
+
+    @model_validator(mode="after")
+    def _require_one_place(self) -> Self:
+        given = [name for name in ("uri", "registry", "service") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise invalid_field("", ", ".join(given) or None, "give exactly one of uri, registry and service")
+        return self
+
+
 def _validate_task(name: str) -> str:
     if not name.strip() or name.strip() != name or "," in name or name.startswith("-"):
         raise invalid_field("", name, "it must be the name of a task of lm-evaluation-harness, such as arc_easy")
@@ -78,8 +122,9 @@ class Evaluate(BaseStep):
         model_path: folder of the model below `/workspace`, such as the path to which a step has exported it.
         champion_path: folder of the model to compare with, below `/workspace`; by default there is no comparison. Both
             are scored on the same rows, and compared row by row.
-        allow_missing_champion: whether gates that compare have passed while the folder of the champion does not exist,
-            as in the first run of a workflow that promotes into it. Otherwise the step fails.
+        champion: the model to compare with if it is no folder of the workspace: a `Champion`, or a dict of its fields.
+        allow_missing_champion: whether gates that compare have passed while there is no champion yet, as in the first
+            run of a workflow that promotes. Otherwise the step fails.
         task_path: folder with your own task files in YAML, below `/workspace`. Paths in these files are relative to
             `/workspace`, such as `dataset/eval/eval.jsonl`.
         gates: a `Gate`, or a dict of its fields, by metric: task and metric as in `arc_easy/acc`, with the filter
@@ -107,7 +152,7 @@ class Evaluate(BaseStep):
     field_aliases: ClassVar[Mapping[str, str]] = {
         **STEP_ALIASES,
         **dict.fromkeys(("model", "model_name_or_path"), "model_path"),
-        **dict.fromkeys(("champion", "baseline"), "champion_path"),
+        "baseline": "champion",
         **dict.fromkeys(("include_path", "task_folder"), "task_path"),
         **dict.fromkeys(("gen_kwargs", "generation_config"), "generation"),
         **dict.fromkeys(("apply_chat_template",), "chat_template"),
@@ -124,6 +169,7 @@ class Evaluate(BaseStep):
     function: ModelFunction | None = None
     model_path: str = "export"
     champion_path: str | None = None
+    champion: Champion | None = None
     allow_missing_champion: bool = False
     task_path: str | None = None
     gates: Mapping[str, Gate] = Field(default_factory=dict)
@@ -161,11 +207,21 @@ class Evaluate(BaseStep):
     @model_validator(mode="after")
     def _validate_champion(self) -> Self:
         compared = [metric for metric, gate in self.gates.items() if gate.needs_champion]
-        if compared and self.champion_path is None:
-            rule = f"the gate of {compared[0]} compares with it: name the folder of a model, such as champion"
+        has_champion = self.champion_path is not None or self.champion is not None
+        if compared and not has_champion:
+            rule = f"the gate of {compared[0]} compares with it: name the folder of a model, or give champion"
             raise invalid_field("champion_path", None, rule)
-        if self.allow_missing_champion and self.champion_path is None:
-            raise invalid_field("champion_path", None, "allow_missing_champion is about its folder: name it")
+        if self.allow_missing_champion and not has_champion:
+            raise invalid_field("champion_path", None, "allow_missing_champion is about it: name it, or give champion")
+        if self.champion_path is not None and self.champion is not None:
+            raise invalid_field("champion_path", self.champion_path, "give only one of champion and champion_path")
+        uri = (self.champion and self.champion.uri) or ""
+        if uri.startswith("oci://") or (
+            uri.startswith("pvc://") and parse_source(uri, "model").bucket != self.workspace.claim
+        ):
+            raise invalid_field(
+                "champion.uri", uri, "it must be on the workspace's own PVC, or at an address to fetch from"
+            )
         if self.champion_path == self.model_path:
             raise invalid_field("champion_path", self.champion_path, "it must be another folder than model_path")
         check_program_image(self.program, self.image, "torch and lm-eval")

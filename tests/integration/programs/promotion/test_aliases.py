@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -23,11 +24,11 @@ class KubeflowRegistry:
 
     names = ("aaaaaaaaaaaa", "bbbbbbbbbbbb")
 
-    def __init__(self, server, model):
+    def __init__(self, server, model, uris=(A, B)):
         self._server, self.model = server, model
         self.options = {"server": server.url, "model": model}
         self.champion = ModelRegistryAlias(server.url, model, "champion")
-        for uri, letter in ((A, "a"), (B, "b")):
+        for uri, letter in zip(uris, "ab", strict=True):
             Registration(RegistryEntry(server.url, model, uri), letter * 64).create({"loss": 1.5})
 
     def alias(self, name="champion"):
@@ -40,26 +41,32 @@ class MLflowRegistry:
 
     names = ("1", "2")
 
-    def __init__(self, server, model):
+    def __init__(self, server, model, uris=(A, B)):
         self._server, self.model = server, model
         self.options = {"tracking_uri": server.url, "model": model}
         self.champion = MLflowAlias(server.url, model, "champion")
-        for uri, letter in ((A, "a"), (B, "b")):
+        for uri, letter in zip(uris, "ab", strict=True):
             MLflowRegistration(MLflowEntry(server.url, model, uri), letter * 64, Origin()).create({"loss": 1.5})
 
     def alias(self, name="champion"):
         return self._server.get_aliases(self.model).get(name, "")
 
 
-@pytest.fixture(params=["kubeflow", "mlflow"])
-def registry(request, unique):
-    """Return each registry with two versions of a model."""
-    if request.param == "mlflow":
-        yield MLflowRegistry(request.getfixturevalue("mlflow"), f"tickets {unique}'s")
+@contextmanager
+def open_registry(kind, get_fixture, name, uris=(A, B)):
+    """Yield a registry with two versions of a model."""
+    if kind == "mlflow":
+        yield MLflowRegistry(get_fixture("mlflow"), f"tickets {name}'s", uris)
         return
     with RegistryServer() as server:
-        yield KubeflowRegistry(server, unique)
+        yield KubeflowRegistry(server, name, uris)
         assert server.violations == []
+
+
+@pytest.fixture(params=["kubeflow", "mlflow"])
+def registry(request, unique):
+    with open_registry(request.param, request.getfixturevalue, unique) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from trainjob.version import check_version
 __all__ = ["Evaluation", "evaluate", "main"]
 
 _REPORT = "report.json"
+_CHAMPION_FOLDER = "champion-model"  # for the files of a champion that is no folder of the workspace
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Evaluation:
         held_out: file or folder with rows for the loss; None for none.
         function: function that scores a model, as `NAME:SOURCE` with the source in base64; empty for none.
         champion: folder of the model to compare with; None for none.
+        champion_source: arguments of a [trainjob.frameworks.evaluation.champion.ChampionSource][] if this model is no
+            folder of the workspace; empty for none.
         allow_missing_champion: whether there may be no model in this folder.
         workspace: folder to which the paths in task files are relative.
         task_folder: folder with task files of the user; None for none.
@@ -56,6 +59,7 @@ class Evaluation:
     held_out: Path | None = None
     function: str = ""
     champion: Path | None = None
+    champion_source: Mapping[str, Any] = field(default_factory=dict)
     allow_missing_champion: bool = False
     workspace: Path = Path("/workspace")
     task_folder: Path | None = None
@@ -101,10 +105,8 @@ def evaluate(request: Evaluation) -> Report:
         OSError: the results cannot be written.
     """
     folders = {"model": request.model}
-    if request.champion and request.allow_missing_champion and not request.champion.exists():
-        print(f"evaluate: there is no champion yet in {request.champion}: nothing is compared", flush=True)
-    elif request.champion:
-        folders["champion"] = request.champion
+    if champion := _find_champion(request):
+        folders["champion"] = champion
     if problems := [problem for role, folder in folders.items() if (problem := _find_problem(role, folder))]:
         raise InvalidSpec(problems)
     os.chdir(request.workspace)
@@ -132,6 +134,23 @@ def evaluate(request: Evaluation) -> Report:
     differences = _compare(parts, found, others, request.confidence)
     verdicts = apply_gates(request.gates, found, differences, has_champion="champion" in folders)
     return Report(found, others, differences, verdicts)
+
+
+def _find_champion(request: Evaluation) -> Path | None:
+    """Return the folder of the champion; None if there is none yet, and none is needed."""
+    found, place = request.champion, str(request.champion)
+    if request.champion_source:
+        from trainjob.frameworks.evaluation.champion import ChampionSource, find_champion  # only packed if it is needed
+
+        source = ChampionSource(**request.champion_source)
+        found, place = find_champion(source, request.workspace, request.output / _CHAMPION_FOLDER), str(source)
+    if found and (found.exists() or not request.allow_missing_champion):
+        return found
+    if request.champion_source and not request.allow_missing_champion:
+        raise InvalidSpec(Problem("champion", place, "there is no such model yet: allow_missing_champion accepts that"))
+    if request.champion or request.champion_source:
+        print(f"evaluate: there is no champion yet: {place}: nothing is compared", flush=True)
+    return None
 
 
 def _score(parts: Sequence[Part], role: str, folder: Path, files: ResultFiles) -> dict[str, Score]:
@@ -169,7 +188,7 @@ def _compare(
 
 def _find_problem(role: str, folder: Path) -> Problem | None:
     """Return what a folder lacks to be a model."""
-    field_name = f"{role}_path"
+    field_name = "champion" if folder.name == _CHAMPION_FOLDER else f"{role}_path"
     if (folder / "adapter_config.json").is_file():
         rule = "it has a LoRA adapter alone: export the model with adapter='merge'"
         return Problem(field_name, str(folder), rule)
@@ -208,6 +227,10 @@ def _parse_arguments(arguments: Sequence[str]) -> Evaluation:
     parser = argparse.ArgumentParser(prog="python -m trainjob.frameworks.evaluation", description="Score a model.")
     parser.add_argument("--model", type=Path, required=True, help="folder of the model")
     parser.add_argument("--champion", type=Path, help="folder of the model to compare with")
+    parser.add_argument("--champion-source", type=json.loads, help="JSON object: where the model to compare with is")
+    parser.add_argument("--claim", default="", help="PersistentVolumeClaim of the workspace, and its folder")
+    parser.add_argument("--api-folder", type=Path, default=Path(), help="folder of the service account's token")
+    parser.add_argument("--fetch", type=json.loads, default=[], help="JSON list: command that fetches a model")
     parser.add_argument("--allow-missing-champion", action="store_true", help="let a model pass without a champion")
     parser.add_argument("--task", action="append", default=[], help="name of a task of lm-evaluation-harness")
     parser.add_argument("--held-out", type=Path, help="file or folder with rows for the loss")
@@ -234,6 +257,8 @@ def _parse_arguments(arguments: Sequence[str]) -> Evaluation:
         given.precision,
         given.seed,
     )
+    source = {"claim": given.claim, "api_folder": given.api_folder, "fetch": given.fetch}
+    source = {"fields": given.champion_source, **source} if given.champion_source else {}
     return Evaluation(
         given.model,
         tuple(given.task),
@@ -241,6 +266,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Evaluation:
         given.held_out,
         given.function,
         given.champion,
+        source,
         given.allow_missing_champion,
         given.workspace,
         given.task_folder,

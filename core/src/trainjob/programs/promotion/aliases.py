@@ -8,14 +8,15 @@ Source: kubeflow/model-registry api/openapi/model-registry.yaml, v1alpha3.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from trainjob.errors import PromotionError
-from trainjob.programs.registry_client import RegistryClient, parse_object
+from trainjob.programs.registry_client import TOKEN_VARIABLE, RegistryClient, get_authorization, parse_object
 
-__all__ = ["Alias", "MLflowAlias", "ModelRegistryAlias"]
+__all__ = ["Alias", "MLflowAlias", "ModelRegistryAlias", "create_alias"]
 
 _PAGE = 100
 
@@ -178,6 +179,20 @@ class ModelRegistryAlias:
         if status != 200:
             raise self._client.to_error(status, answer)
         return self._client.decode(answer)
+
+
+def create_alias(registry: Mapping[str, Any], alias: str, environment: Mapping[str, str] = os.environ) -> Alias:
+    """Return an alias.
+
+    Args:
+        registry: `server` or `tracking_uri`, and `model`, as in the classes of [trainjob.spec.registry][].
+        alias: name of the alias.
+        environment: variables with the login.
+    """
+    if "tracking_uri" in registry:
+        return MLflowAlias(registry["tracking_uri"], registry["model"], alias, get_authorization(environment))
+    token = environment.get(TOKEN_VARIABLE, "")
+    return ModelRegistryAlias(registry["server"], registry["model"], alias, f"Bearer {token}" if token else "")
 
 
 def _no_version(model: str, uri: str) -> PromotionError:

@@ -31,6 +31,10 @@ class CommandHook:
     def __init__(self, name: str, command: Sequence[str], record: PromotionRecord, seconds: float) -> None:
         self._name, self._command, self._record, self._seconds = name, list(command), record, seconds
 
+    def exists(self) -> bool:
+        """Return whether a model was promoted."""
+        return bool(self._record.promotions)
+
     def read(self) -> Served:
         """Return the model that the newest promotion has left."""
         return self._record.served

@@ -54,6 +54,10 @@ class KServeService:
         self._api, self.name = api, name
         self._watched: tuple[str, str, Json] | None = None
 
+    def exists(self) -> bool:
+        """Return whether there is such a service."""
+        return self._api.get(self.group, self.plural, self.name) is not None
+
     def read(self) -> Served:
         """Return the model that the service's spec names.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -17,17 +16,16 @@ from pathlib import Path
 
 from trainjob.credentials import clean_environment, redact_credentials
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
-from trainjob.programs.promotion.aliases import Alias, MLflowAlias, ModelRegistryAlias
+from trainjob.programs.promotion.aliases import create_alias
 from trainjob.programs.promotion.cluster_api import ClusterApi, connect
 from trainjob.programs.promotion.hook import CommandHook
 from trainjob.programs.promotion.kserve import InferenceService, KServeService, LLMInferenceService
-from trainjob.programs.promotion.record import PromotionRecord, Served
+from trainjob.programs.promotion.record import PromotionRecord, Served, get_record_name
 from trainjob.programs.promotion.rollout import Rollout
 from trainjob.programs.promotion.smoke import SmokeRequest, send
-from trainjob.programs.registry_client import TOKEN_VARIABLE, get_authorization
 from trainjob.version import check_version
 
-__all__ = ["main"]
+__all__ = ["create_service", "main"]
 
 _ACTIONS = ("promote", "rollback")
 
@@ -60,15 +58,17 @@ def _run(given: Sequence[str], is_ending: Callable[[], bool], say: Callable[[str
     if options.action == "rollback" and not (options.any_run or options.run):
         raise InvalidSpec(Problem("any_run", "false", "this step has no workflow run, so it must be true"))
     api = connect(options.api_folder)
-    record = PromotionRecord(api, f"trainjob-promotions-{options.kind.lower()}-{options.service}")
-    service = _create_service(options, api, record)
+    record = PromotionRecord(api, get_record_name(options.kind, options.service))
+    service = create_service(
+        api, options.kind, options.service, record, options.adapter, options.command, options.seconds
+    )
     rollout = Rollout(
         service,
         record,
         options.key,
         options.run,
         options.seconds,
-        alias=_create_alias(options),
+        alias=create_alias(options.registry, options.alias) if options.registry else None,
         try_out=partial(_send_smoke_request, options, service),
         is_ending=is_ending,
         say=say,
@@ -85,24 +85,31 @@ def _describe(options: argparse.Namespace, outcome: dict[str, object]) -> dict[s
     return {"service": options.service, "kind": options.kind, **outcome}
 
 
-def _create_service(
-    options: argparse.Namespace, api: ClusterApi, record: PromotionRecord
+def create_service(
+    api: ClusterApi,
+    kind: str,
+    name: str,
+    record: PromotionRecord,
+    adapter: str = "",
+    command: Sequence[str] = (),
+    seconds: float = 0,
 ) -> KServeService | CommandHook:
-    if options.kind == "InferenceService":
-        return InferenceService(api, options.service)
-    if options.kind == "LLMInferenceService":
-        return LLMInferenceService(api, options.service, options.adapter)
-    return CommandHook(options.service, options.command, record, options.seconds)
+    """Return what serves the model.
 
-
-def _create_alias(options: argparse.Namespace) -> Alias | None:
-    if not options.registry:
-        return None
-    registry = options.registry
-    if "tracking_uri" in registry:
-        return MLflowAlias(registry["tracking_uri"], registry["model"], options.alias, get_authorization(os.environ))
-    token = os.environ.get(TOKEN_VARIABLE, "")
-    return ModelRegistryAlias(registry["server"], registry["model"], options.alias, f"Bearer {token}" if token else "")
+    Args:
+        api: client of the cluster.
+        kind: KServe's kind, or `Command` or `Registry` for a service that only its record knows.
+        name: name of the service.
+        record: its promotions.
+        adapter: name of the LoRA adapter; may be empty.
+        command: command that serves a model.
+        seconds: longest time of the command.
+    """
+    if kind == "InferenceService":
+        return InferenceService(api, name)
+    if kind == "LLMInferenceService":
+        return LLMInferenceService(api, name, adapter)
+    return CommandHook(name, command, record, seconds)
 
 
 def _send_smoke_request(options: argparse.Namespace, service: KServeService | CommandHook) -> None:

@@ -17,7 +17,16 @@ from typing import Any
 from trainjob.errors import PromotionError
 from trainjob.programs.promotion.cluster_api import ChangedMeanwhile, ClusterApi
 
-__all__ = ["PROMOTED", "ROLLED_BACK", "ROLLING_BACK", "ROLLING_OUT", "Promotion", "PromotionRecord", "Served"]
+__all__ = [
+    "PROMOTED",
+    "ROLLED_BACK",
+    "ROLLING_BACK",
+    "ROLLING_OUT",
+    "Promotion",
+    "PromotionRecord",
+    "Served",
+    "get_record_name",
+]
 
 ROLLING_OUT, PROMOTED, ROLLING_BACK, ROLLED_BACK = "rolling out", "promoted", "rolling back", "rolled back"
 _GROUP, _PLURAL, _KEY = "/api/v1", "configmaps", "promotions"
@@ -159,6 +168,11 @@ class PromotionRecord:
         except (ValueError, TypeError, KeyError) as error:
             reason = f"the ConfigMap {self._name} has no promotions that this version can read: {error}"
             raise PromotionError(reason, hint="look at it, and delete it if nobody needs it") from error
+
+
+def get_record_name(kind: str, service: str) -> str:
+    """Return the name of the ConfigMap with the promotions of a service."""
+    return f"trainjob-promotions-{kind.lower()}-{service}"
 
 
 def _from_dict(row: Mapping[str, Any]) -> Promotion:

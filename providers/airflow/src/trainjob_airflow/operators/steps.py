@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from trainjob.spec import (
         BuiltinTrainer,
+        Champion,
         CustomTrainer,
         CustomTrainerContainer,
         DataCacheInitializer,
@@ -844,6 +845,7 @@ class EvaluateOperator(EvaluationOperator):
         "held_out",
         "model_path",
         "champion_path",
+        "champion",
         "allow_missing_champion",
         "task_path",
         "gates",
@@ -892,6 +894,7 @@ class EvaluateOperator(EvaluationOperator):
         function: Callable[..., Any] | str | None = None,
         model_path: str | None = None,
         champion_path: str | None = None,
+        champion: Champion | Mapping[str, Any] | str | None = None,
         allow_missing_champion: bool | None = None,
         task_path: str | None = None,
         gates: Mapping[str, Any] | None = None,
@@ -946,8 +949,10 @@ class EvaluateOperator(EvaluationOperator):
                 default `export`.
             champion_path: folder of the model to compare with, below `/workspace`; by default there is no comparison.
                 Both are scored on the same rows, and compared row by row.
-            allow_missing_champion: whether gates that compare have passed while the folder of the champion does not
-                exist, as in the first run of a workflow that promotes into it. Otherwise the step fails.
+            champion: the model to compare with if it is no folder of the workspace: a `Champion`, or a dict of its
+                fields.
+            allow_missing_champion: whether gates that compare have passed while there is no champion yet, as in the
+                first run of a workflow that promotes. Otherwise the step fails.
             task_path: folder with your own task files in YAML, below `/workspace`. Paths in these files are relative to
                 `/workspace`, such as `dataset/eval/eval.jsonl`.
             gates: a `Gate`, or a dict of its fields, by metric: task and metric as in `arc_easy/acc`, with the filter
@@ -1020,6 +1025,7 @@ class EvaluateOperator(EvaluationOperator):
                 "function": function,
                 "model_path": model_path,
                 "champion_path": champion_path,
+                "champion": champion,
                 "allow_missing_champion": allow_missing_champion,
                 "task_path": task_path,
                 "gates": gates,

@@ -24,6 +24,7 @@ def evaluate_model(
     function: str = "",
     model_path: str = "export",
     champion_path: str = "",
+    champion: Dict[str, Any] = {},
     allow_missing_champion: bool = False,
     task_path: str = "",
     gates: Dict[str, Any] = {},
@@ -107,8 +108,9 @@ def evaluate_model(
             `export`.
         champion_path: Folder of the model to compare with, below `/workspace`; by default there is no comparison. Both
             are scored on the same rows, and compared row by row.
-        allow_missing_champion: Whether gates that compare have passed while the folder of the champion does not exist,
-            as in the first run of a workflow that promotes into it. Otherwise the step fails.
+        champion: The model to compare with if it is no folder of the workspace: a `Champion`, or a dict of its fields.
+        allow_missing_champion: Whether gates that compare have passed while there is no champion yet, as in the first
+            run of a workflow that promotes. Otherwise the step fails.
         task_path: Folder with your own task files in YAML, below `/workspace`. Paths in these files are relative to
             `/workspace`, such as `dataset/eval/eval.jsonl`.
         gates: A `Gate`, or a dict of its fields, by metric: task and metric as in `arc_easy/acc`, with the filter after
