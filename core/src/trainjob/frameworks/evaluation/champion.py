@@ -24,7 +24,7 @@ _STORES_OF_OPENDAL = ("s3", "gs", "az", "abfs", "abfss")
 
 @dataclass(frozen=True)
 class ChampionSource:
-    """Where the champion is.
+    """Place of the champion, and what is needed to get it.
 
     Attributes:
         fields: the fields of a [trainjob.spec.Champion][] that are given.
