@@ -317,6 +317,7 @@ COMPONENTS = (
                     "name), and `attempts`."
                 ),
             ),
+            ("summary", "dsl.Markdown", "page with the scores of both models, their differences, and the gates."),
         ),
         outputs=(
             ("passed", "bool", "Whether all gates have passed."),

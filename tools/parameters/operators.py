@@ -103,7 +103,8 @@ _OPERATORS: Mapping[str, _Operator] = {
         "EvaluationOperator",
         "Score a model with tasks, held-out rows or a function, and compare it with a champion.\n\n"
         "If a gate fails, the task succeeds, and the tasks directly after it are skipped, unless `skip_downstream` is "
-        "False. The XCom also has `passed`, `scores`, `champion_scores`, `differences`, `gates` and `report`.",
+        "False. The XCom also has `passed`, `scores`, `champion_scores`, `differences`, `gates` and `report`, and a "
+        "`summary` of them in Markdown.",
     ),
     "PromoteOperator": _Operator(
         Promote,

@@ -38,6 +38,7 @@ def test_a_failed_gate_skips_the_next_tasks_and_is_no_error(airflow, tmp_path, d
         found = read_xcom("gated", "return_value", task)
         assert {name: found[name] for name in result} == result
         assert found["phase"] == "Complete"
+        assert "| `tickets/acc` | 0.95 | - | - |" in found["summary"]
 
 
 def test_gates_may_have_templates_and_are_checked_when_the_dag_is_parsed():

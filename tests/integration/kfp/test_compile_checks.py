@@ -239,7 +239,9 @@ def run_launcher(name, arguments):
     component = getattr(trainjob_kfp, name)
     inputs = component.component_spec.inputs
     artifact = SimpleNamespace(uri="gs://bucket/path", path="", metadata={})
-    outputs = {each: artifact for each in component.component_spec.outputs if each in ("metrics", "loss_curve")}
+    outputs = {
+        each: artifact for each in component.component_spec.outputs if each in ("metrics", "loss_curve", "summary")
+    }
     outputs |= {"model": artifact} if name == "export_model" else {}
     values = {each: to_input(each, value, inputs[each].type) for each, value in arguments.items()}
     with pytest.raises(SystemExit) as ended:
@@ -529,7 +531,9 @@ def test_the_checked_arguments_are_those_that_the_component_gives_to_its_step(na
         compile_call(name, {"destination": "s3://bucket/path"} if name == "export_model" else {})
     component = getattr(trainjob_kfp, name).python_func
     artifact = SimpleNamespace(uri="s3://bucket/path", path="", metadata={})
-    filled = dict.fromkeys(("metrics", "loss_curve"), artifact) if name != "export_model" else {"model": artifact}
+    filled = (
+        dict.fromkeys(("metrics", "loss_curve", "summary"), artifact) if name != "export_model" else {"model": artifact}
+    )
     parameters = inspect.signature(component).parameters
     with pytest.raises(SystemExit):
         component(**{**{each: filled[each] for each in filled if each in parameters}, **REQUIRED[name]})

@@ -177,7 +177,7 @@ def test_a_missing_score_is_an_error(line, message):
 
 
 @pytest.mark.parametrize("passed", [True, False])
-def test_scores_champion_and_differences_of_an_evaluation_are_metrics(passed):
+def test_scores_champion_and_differences_of_an_evaluation_are_metrics(passed, tmp_path):
     report = {
         "passed": passed,
         "scores": {"gsm8k/exact_match,strict-match": {"value": 0.5}, "t/loss": {"value": None}},
@@ -186,7 +186,9 @@ def test_scores_champion_and_differences_of_an_evaluation_are_metrics(passed):
         "gates": [],
     }
     metrics, summary = dsl.Metrics(), make_log_summary(f"evaluate: done {json.dumps(report)}")
-    assert log_evaluation(summary, metrics) == (passed, json.dumps(report))
+    page = tmp_path / "summary.md"
+    assert log_evaluation(summary, metrics, str(page)) == (passed, json.dumps(report))
+    assert "| `gsm8k/exact_match,strict-match` | 0.5 | 0.25 | 0.25 (0.1 to 0.4) |" in page.read_text()
     assert metrics.metadata == {
         "attempts": 1.0,
         "gsm8k_exact_match_strict-match": 0.5,
@@ -195,9 +197,9 @@ def test_scores_champion_and_differences_of_an_evaluation_are_metrics(passed):
     }
 
 
-def test_an_evaluation_without_a_result_is_an_error():
+def test_an_evaluation_without_a_result_is_an_error(tmp_path):
     with pytest.raises(TrainJobError, match=r"has no result\n.*report\.json"):
-        log_evaluation(make_log_summary("evaluate: model, task 1 of 1"), dsl.Metrics())
+        log_evaluation(make_log_summary("evaluate: model, task 1 of 1"), dsl.Metrics(), str(tmp_path / "summary.md"))
 
 
 @pytest.mark.parametrize(

@@ -81,12 +81,12 @@ def evaluate(metrics: Metrics, metric: str, minimum: float, **arguments: Any) ->
         return (*common, score, passed)
 
 
-def evaluate_model(metrics: Metrics, **arguments: Any) -> tuple[Any, ...]:
-    """Score a model, write its scores, and return the outputs."""
+def evaluate_model(metrics: Metrics, summary: _Page, **arguments: Any) -> tuple[Any, ...]:
+    """Score a model, write its scores and their summary, and return the outputs."""
     with ExitOnError():
         log_summary = LogSummary()
         step, outcome = _run(steps.evaluate_model, arguments, log_summary)
-        passed, report = outputs.log_evaluation(log_summary, metrics)
+        passed, report = outputs.log_evaluation(log_summary, metrics, summary.path)
         return (*outputs.build_outputs(outcome, f"/workspace/{step.output_path}", step.workspace), passed, report)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from trainjob.client import LogLine
 from trainjob.errors import InvalidSpec, Problem, TrainJobError
 from trainjob.spec import WorkspaceVolume
-from trainjob.status import Outcome, parse_step_result, parse_tracking_url
+from trainjob.status import Outcome, parse_step_result, parse_tracking_url, summarize_evaluation
 from trainjob_kfp.loss_curve import Curves, render_loss_curve
 from trainjob_kfp.standard_output import print_line
 
@@ -173,8 +173,10 @@ def log_scores(log_summary: LogSummary, metric: str, minimum: float, metrics: Me
     return float(scores[metric]), scores[metric] >= minimum
 
 
-def log_evaluation(log_summary: LogSummary, metrics: Metrics) -> tuple[bool, str]:
+def log_evaluation(log_summary: LogSummary, metrics: Metrics, path: str) -> tuple[bool, str]:
     """Record the scores of a model and of its champion, and the differences of the two.
+
+    A page with them and the gates is written to the file `path`.
 
     The names are those of [log_training_metrics][], such as `tickets_exact_match`, `champion_tickets_exact_match` and
     `difference_tickets_exact_match`.
@@ -197,6 +199,7 @@ def log_evaluation(log_summary: LogSummary, metrics: Metrics) -> tuple[bool, str
     }
     for name, value in _by_metric_name({"attempts": log_summary.attempt, **found}).items():
         metrics.log_metric(name, float(value))
+    Path(path).write_text(summarize_evaluation(report), encoding="utf-8")
     return bool(report["passed"]), json.dumps(report)
 
 

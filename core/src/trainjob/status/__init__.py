@@ -5,6 +5,7 @@ commands all use them.
 """
 
 from trainjob.status.diagnostics import Finding
+from trainjob.status.evaluation_summary import summarize_evaluation
 from trainjob.status.evidence import Evidence, FinalPods
 from trainjob.status.failure_rules import Category
 from trainjob.status.outcome import Outcome, build_outcome
@@ -41,4 +42,5 @@ __all__ = [
     "parse_tracking_url",
     "pending_reasons",
     "read_trainer_status",
+    "summarize_evaluation",
 ]

@@ -89,9 +89,17 @@ class EvaluationOperator(StepOperator):
         return self._apply_gates(context, super().resume_execution(next_method, next_kwargs, context))
 
     def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
-        """Return scores, differences and gates of the evaluation, as its log reports them."""
+        """Return scores, differences and gates of the evaluation, as its log reports them.
+
+        The value `summary` has them as Markdown.
+        """
+        from trainjob.status import summarize_evaluation
+
+        if "passed" not in step_result:
+            return {}
         names = ("passed", "scores", "champion_scores", "differences", "gates", "report")
-        return {name: step_result[name] for name in names if name in step_result}
+        found = {name: step_result[name] for name in names if name in step_result}
+        return {**found, "summary": summarize_evaluation(step_result)}
 
     def _apply_gates(self, context: Context, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result, or skip the next tasks if a gate has failed.

@@ -835,7 +835,8 @@ class EvaluateOperator(EvaluationOperator):
     """Score a model with tasks, held-out rows or a function, and compare it with a champion.
 
     If a gate fails, the task succeeds, and the tasks directly after it are skipped, unless `skip_downstream` is False.
-    The XCom also has `passed`, `scores`, `champion_scores`, `differences`, `gates` and `report`.
+    The XCom also has `passed`, `scores`, `champion_scores`, `differences`, `gates` and `report`, and a `summary` of
+    them in Markdown.
     """
 
     step_type = Evaluate

@@ -19,6 +19,7 @@ from trainjob_kfp.packaging import trainjob_component
 def evaluate_model(
     workspace: str,
     metrics: dsl.Output[dsl.Metrics],
+    summary: dsl.Output[dsl.Markdown],
     tasks: List[str] = [],
     held_out: str = "",
     function: str = "",
@@ -97,6 +98,7 @@ def evaluate_model(
         workspace: Name of the PersistentVolumeClaim of the steps, mounted at /workspace; or a path, see the overview.
         metrics: All scores, those of the champion and the differences (`champion_` and `difference_` before the name),
             and `attempts`.
+        summary: Page with the scores of both models, their differences, and the gates.
         tasks: Names of the tasks of lm-evaluation-harness 0.4.13, such as `arc_easy`, or of your own task files.
         held_out: File or folder below `/workspace` with rows for the loss, such as `dataset/eval`: JSON Lines or
             Parquet with `prompt` and `completion`, `messages`, or `text`. The metrics are `held_out/loss` by token and
