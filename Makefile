@@ -115,7 +115,7 @@ slow: $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory sentence_transform
 	$(call IN,kfp)/pytest tests/chaos/kfp_pods
 	$(call IN,airflow)/pytest -n 2 -m slow tests/integration/airflow
 
-system: chromium $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory airflow docs) ## run complete Airflow installations: every example, the page and the documentation site in a browser, 200 tasks on one watch, kills in every phase
+system: chromium $(call ENVIRONMENTS,$(LAPTOP) tracking trl llamafactory lm_eval airflow docs) ## run complete Airflow installations: every example, the page and the documentation site in a browser, 200 tasks on one watch, kills in every phase
 	$(call IN,airflow)/pytest tests/e2e/airflow tests/e2e/docs/test_site.py tests/chaos/airflow_kills tests/chaos/crash_points/airflow
 
 INSTALL_CHROMIUM := apt-get update && apt-get install -y chromium chromium-driver

@@ -1,9 +1,8 @@
-"""The examples of schedules run in a complete Airflow: intervals and backfills, partitions, alerts and approvals."""
+"""The examples of schedules run in a complete Airflow: intervals and backfills, partitions and alerts."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 from datetime import datetime, timedelta, timezone
@@ -84,22 +83,6 @@ def test_the_partition_of_an_asset_starts_a_training_with_its_key(airflow, clust
     assert airflow.request("GET", f"{path}?deserialize=true")["value"]["result"] == {"day": "2026-11-28"}
     days = [job["metadata"]["labels"].get("example.org/day") for job in cluster.list_trainjobs("default", selector="")]
     assert "2026-11-28" in days
-
-
-@pytest.mark.parametrize(("decision", "state"), [("Approve", "success"), ("Reject", "skipped")])
-def test_a_person_decides_about_the_release(airflow, decision, state):
-    run = airflow.start_run("approval")
-    wait_for_airflow(lambda: airflow.get_state(run, "approve") == "awaiting_input", 180)
-    # An answer before this event of the executor would be taken for the end of the task's second part (Airflow 3.3; see
-    # deferral.MIN_TRIGGER_SECONDS). A person is never that fast.
-    name = re.escape(run.rpartition("/")[2])
-    event = f"Received executor event with state success for task instance.*'approve'.*{name}"
-    wait_for_airflow(lambda: re.search(event, airflow.log.read_text()), 60)
-    details = f"{run}/taskInstances/approve/-1/hitlDetails"
-    assert airflow.request("GET", details)["body"] == "Exact match: 0.93"
-    airflow.request("PATCH", details, {"chosen_options": [decision]})
-    wait_for_airflow(lambda: airflow.get_state(run) in ("success", "failed"), 180)
-    assert airflow.get_state(run, "release") == state, airflow.log.read_text()[-6000:]
 
 
 def test_a_run_without_a_logical_date_that_a_later_task_needs_fails_at_its_first_task(airflow):

@@ -50,7 +50,7 @@ def test_all_examples_load_and_are_documented(airflow):
 
 
 def test_the_examples_of_schedules_load_and_are_documented(airflow):
-    """Airflow 3.3 has what they need; tests/e2e/airflow/test_schedules.py runs them."""
+    """Airflow 3.3 has what they need; test_schedules.py and test_approval.py in tests/e2e/airflow run them."""
     from tests.support.airflow_versions import load_dags
 
     pytest.importorskip("airflow.sdk.definitions.partition_mappers", reason="partitions are new in Airflow 3.3")
