@@ -4,56 +4,34 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 
 import pytest
 
 from tests.integration.evaluation.conftest import TASKS, trained
 from tests.support.checkout import ROOT
-from tests.support.kubernetes_client import Client
-from tests.support.shipped_manifests import load_objects
+from tests.support.evaluated_models import laptop_with_models
 from tests.support.standalone import SHORT_INTERVALS, Standalone, wait_for_airflow
 from tests.support.training_fixtures import hub
-from trainjob_local import LocalCluster
 
 __all__ = ["hub", "trained"]
 pytestmark = [pytest.mark.timeout(600), pytest.mark.lm_eval]
 EXAMPLE = ROOT / "examples" / "airflow_3_3" / "approval.py"
-CLAIM = {
-    "apiVersion": "v1",
-    "kind": "PersistentVolumeClaim",
-    "metadata": {"name": "tickets"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
 
 
 @pytest.fixture(scope="module")
-def laptop_with_harness(tmp_path_factory):
-    """Start a laptop cluster whose images have the harness."""
-    environments = {"pytorch": ROOT / ".venv" / "lm_eval"}
-    with LocalCluster(tmp_path_factory.mktemp("cluster"), environments=environments) as cluster:
-        yield cluster
+def models(hub, trained, tmp_path_factory):
+    """Return a laptop cluster and the folder of its volume `tickets`."""
+    with laptop_with_models(tmp_path_factory.mktemp("cluster"), hub, trained, TASKS["tickets"]) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def volume(laptop_with_harness, hub, trained):
-    """Return the folder of the volume `tickets`, with a good and a bad model."""
-    client = Client.from_kubeconfig(str(laptop_with_harness.kubeconfig))
-    for found in load_objects("promotion"):
-        client.create(found, "default")
-    uid = client.create(CLAIM, "default")["metadata"]["uid"]
-    client.close()
-    folder = laptop_with_harness.state / "volumes" / f"default_tickets_{uid[:8]}"
-    shutil.copytree(hub / "datasets/demo/tickets", folder / "dataset")
-    shutil.copytree(trained, folder / "better")
-    shutil.copytree(hub / "models/demo/tiny-llama", folder / "worse")
-    (folder / "tasks").mkdir()
-    (folder / "tasks" / "tickets.yaml").write_text(TASKS["tickets"])
-    return folder
+def volume(models):
+    return models[1]
 
 
 @pytest.fixture(scope="module")
-def airflow(laptop_with_harness, tmp_path_factory):
+def airflow(models, tmp_path_factory):
     """Start Airflow with the example, and a copy `hasty` with a time limit of 3 s."""
     home, dags = tmp_path_factory.mktemp("airflow"), tmp_path_factory.mktemp("dags")
     source = EXAMPLE.read_text()
@@ -61,7 +39,7 @@ def airflow(laptop_with_harness, tmp_path_factory):
     hasty = source.replace("def approval()", "def hasty()").replace("\napproval()", "\nhasty()")
     assert "timedelta(days=2)" in hasty
     (dags / "hasty.py").write_text(hasty.replace("timedelta(days=2)", "timedelta(seconds=3)"))
-    extra = {"kube_config_path": str(laptop_with_harness.kubeconfig), "namespace": "default"}
+    extra = {"kube_config_path": str(models[0].kubeconfig), "namespace": "default"}
     connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
     with Standalone(home, dags, **SHORT_INTERVALS, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection) as airflow:
         yield airflow

@@ -13,10 +13,12 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("torchrun_lock")
 
 # tests/e2e/demo/test_demo.py runs tickets_llm and trl_sft. tiny_llama has what several examples share.
 NOT_RUN = {
+    "evaluate_candidate": "needs a model on the workspace",
     "gang": "needs a runtime of manifests/runtimes",
     "mpi_on_nodes": "needs an MPI that the laptop cluster does not have",
     "object_store": "needs an object store",
     "runtimes": "needs a runtime of manifests/runtimes",
+    "promote_approved": "needs the proposal of evaluate_candidate",
     "registered": "needs a model registry",
     "tracked": "needs an MLflow server",
     "unsloth_sft": "needs an image with Unsloth and a GPU",

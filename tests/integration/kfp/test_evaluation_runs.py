@@ -34,3 +34,6 @@ def test_only_a_better_model_is_followed_by_the_next_step(laptop_with_harness, w
     assert found["tickets_choice_acc"] - found["champion_tickets_choice_acc"] == pytest.approx(
         found["difference_tickets_choice_acc"]
     )
+    [page] = tmp_path.rglob("summary")
+    verdict = "All gates passed" if model == "better" else "1 of 1 gates failed"
+    assert page.read_text().startswith(f"**{verdict}.**\n\n| Metric | New model | Champion | Better by |")

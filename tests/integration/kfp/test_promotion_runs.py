@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.kfp.pipeline_runner import PipelineRunner
-from tests.support.kubernetes_client import Client
-from tests.support.shipped_manifests import load_objects
 
 
+@pytest.mark.usefixtures("promotion_account")
 def test_a_promotion_is_undone_in_the_same_run(laptop, tmp_path, unique):
-    client = Client.from_kubeconfig(str(laptop.kubeconfig))
-    for found in load_objects("promotion"):
-        client.create(found, "default")
-    client.close()
     run = PipelineRunner(laptop, tmp_path, unique)
     code, log = run("promoted", model="s3://models/a", service=unique, folder=str(tmp_path))
     assert code == 0, log
