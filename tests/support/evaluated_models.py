@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.kubernetes_client import Client
-from tests.support.shipped_manifests import load_objects
 from trainjob_local import LocalCluster
 
 __all__ = ["laptop_with_models"]
@@ -23,7 +22,7 @@ _CLAIM = {
 
 @contextmanager
 def laptop_with_models(folder: Path, hub: Path, trained: Path, task: str) -> Iterator[tuple[LocalCluster, Path]]:
-    """Start the cluster, whose images have the harness, with the account of promotions.
+    """Start the cluster, whose images have the harness.
 
     Args:
         folder: folder of the cluster.
@@ -36,8 +35,6 @@ def laptop_with_models(folder: Path, hub: Path, trained: Path, task: str) -> Ite
     """
     with LocalCluster(folder, environments={"pytorch": _ROOT / ".venv" / "lm_eval"}) as cluster:
         client = Client.from_kubeconfig(str(cluster.kubeconfig))
-        for found in load_objects("promotion"):
-            client.create(found, "default")
         uid = client.create(_CLAIM, "default")["metadata"]["uid"]
         client.close()
         volume = cluster.state / "volumes" / f"default_tickets_{uid[:8]}"

@@ -30,7 +30,8 @@ def run_chain(engine: Engine, workflow: Path, cluster: Cluster, kubeconfig: Path
         ClusterError: the cluster does not answer.
         DemoError: the workflow failed; the message has the error of the failed TrainJob.
     """
-    engine.prepare(cluster)
+    _create_claim(cluster)
+    engine.prepare()
     command = engine.command(workflow, kubeconfig)
     print(f"running {command} (its log: {display_path(engine.log)})", flush=True)
     with (
@@ -41,6 +42,13 @@ def run_chain(engine: Engine, workflow: Path, cluster: Cluster, kubeconfig: Path
     if code:
         raise DemoError.from_program(str(command), code, engine.log)
     return view
+
+
+def _create_claim(cluster: Cluster) -> None:
+    """Create the claim `tickets`, which some workflows share over their runs."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": "tickets", "namespace": "default"}
+    cluster.create_claim({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
 
 
 def find_export_folder(cluster: Cluster, view: ChainView, state: Path) -> Path | None:

@@ -1,5 +1,6 @@
 """Objects that an installation of Kubeflow Trainer and JobSet has in a cluster, besides the training runtimes.
 
+The namespace `default` also has the service account of promotions, as after `kubectl apply -k manifests/promotion`.
 Source: Trainer 2.3 `manifests/base/{crds,manager,rbac}`, JobSet 0.12 `config/components/crd`.
 """
 
@@ -17,6 +18,16 @@ __all__ = ["installed_objects", "protect_definitions"]
 
 _NAMESPACE, _PUBLIC = "kubeflow-system", "kubeflow-trainer-public"
 _RBAC = "rbac.authorization.k8s.io"
+_PROMOTION = "trainjob-promotion"
+_PROMOTION_RULES = (
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get", "patch"]},
+    {
+        "apiGroups": ["serving.kserve.io"],
+        "resources": ["inferenceservices", "llminferenceservices"],
+        "verbs": ["get", "watch", "patch"],
+    },
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "watch"]},
+)
 _READ = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [_PUBLIC], "verbs": ["get", "list", "watch"]}
 
 
@@ -32,6 +43,16 @@ def installed_objects() -> Iterator[tuple[str, Json, str]]:
     subject = {"kind": "Group", "apiGroup": _RBAC, "name": "system:authenticated"}
     reference = {"apiGroup": _RBAC, "kind": "Role", "name": _PUBLIC}
     yield "rolebindings", {**public, "roleRef": reference, "subjects": [subject]}, _NAMESPACE
+    yield from _promotion_account()
+
+
+def _promotion_account() -> Iterator[tuple[str, Json, str]]:
+    meta = {"metadata": {"name": _PROMOTION, "labels": {"app.kubernetes.io/part-of": "trainjob"}}}
+    yield "serviceaccounts", {**meta, "automountServiceAccountToken": False}, "default"
+    yield "roles", {**meta, "rules": list(_PROMOTION_RULES)}, "default"
+    reference = {"apiGroup": _RBAC, "kind": "Role", "name": _PROMOTION}
+    subject = {"kind": "ServiceAccount", "name": _PROMOTION}
+    yield "rolebindings", {**meta, "roleRef": reference, "subjects": [subject]}, "default"
 
 
 def protect_definitions(registry: Registry) -> None:

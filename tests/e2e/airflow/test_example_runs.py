@@ -101,16 +101,33 @@ def test_a_model_is_registered_with_its_sources(examples, evidence):
         evidence("features", row=row, cell="real run")
 
 
-@pytest.mark.parametrize(
-    ("minimum_score", "state"), [(0.8, "success"), (1.1, "skipped")], ids=["good-enough", "too-bad"]
-)
-def test_only_a_good_model_is_promoted(examples, minimum_score, state):
-    done = examples.run("promote_or_stop", least_exact_match=minimum_score)
-    assert done["state"] == "success", examples.read_log()[-6000:]
-    right, questions = map(int, done["returned"]["evaluate"][0]["result"]["exact_match"].split("/"))
-    assert (right >= 50, questions) == (True, 60)
-    assert done["tasks"]["promote"] == [state]
-    assert done["tasks"]["workspace_delete"] == ["success"]
+def test_the_nightly_chain_promotes_keeps_and_undoes(examples):
+    first = examples.run("nightly_promotion")
+    assert first["state"] == "success", examples.read_log()[-6000:]
+    [evaluation], [promotion] = first["returned"]["evaluate"], first["returned"]["promote"]
+    assert evaluation["scores"]["answers/right"]["value"] > 0.8
+    assert evaluation["champion_scores"] == {}
+    assert (promotion["promoted"], promotion["before"]) == (True, "")
+    assert [first["tasks"][task] for task in ("check", "undo", "announce")] == [["success"], ["skipped"], ["success"]]
+    # A worse model is good enough by itself, but not better than the one that is served.
+    worse = examples.run("nightly_promotion", epochs=1, minimum=0.0)
+    assert worse["state"] == "success", examples.read_log()[-6000:]
+    [evaluation] = worse["returned"]["evaluate"]
+    champion, score = (evaluation[name]["answers/right"]["value"] for name in ("champion_scores", "scores"))
+    assert (champion > 0.8, score < champion) == (True, True)
+    assert evaluation["differences"]["answers/right"]["value"] == pytest.approx(score - champion)
+    assert worse["tasks"]["promote"] == ["skipped"]
+    # A model that is as good is promoted, and undone by a check that fails.
+    bad = examples.run("nightly_promotion", epochs=4, minimum=0.8, checked_file="missing.json")
+    assert bad["state"] == "failed", examples.read_log()[-6000:]
+    assert [bad["tasks"][task] for task in ("promote", "check", "undo", "announce")] == [
+        ["success"],
+        ["failed"],
+        ["success"],
+        ["upstream_failed"],
+    ]
+    [undone] = bad["returned"]["undo"]
+    assert (undone["rolled_back"], undone["model"]) == (True, promotion["model"])
 
 
 def test_preference_tuning_after_a_fine_tuning(examples, evidence):

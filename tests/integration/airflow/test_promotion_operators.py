@@ -5,23 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.airflow.airflow_runs import read_xcom, run_dag
-from tests.support.kubernetes_client import Client
-from tests.support.shipped_manifests import load_objects
 from trainjob import InvalidSpec
 from trainjob_airflow import PromoteOperator, RollbackOperator
 
 
-@pytest.fixture(scope="module")
-def account(laptop):
-    """Create the service account of promotions in the namespace of the DAGs."""
-    client = Client.from_kubeconfig(str(laptop.kubeconfig))
-    for found in load_objects("promotion"):
-        client.create(found, "default")
-    client.close()
-
-
 @pytest.mark.parametrize("deferrable", ["1", "0"], ids=["deferrable", "on the worker"])
-def test_a_run_ends_with_the_model_before_it(airflow, account, tmp_path, unique, deferrable):
+def test_a_run_ends_with_the_model_before_it(airflow, tmp_path, unique, deferrable):
     output, tasks, _ = run_dag(airflow, "promoted", FOLDER=str(tmp_path), SERVICE=unique, DEFERRABLE=deferrable)
     states = {name: state for name, (state, _) in tasks.items()}
     assert states == {"first": "success", "second": "success", "bad": "failed", "undo": "success"}, output[-6000:]

@@ -35,7 +35,6 @@ def run_example(laptop, name, **arguments):
     return done.returncode, done.stdout
 
 
-@pytest.mark.usefixtures("promotion_account")
 @pytest.mark.parametrize("passed", [True, False])
 def test_a_proposal_is_promoted_if_its_gates_have_passed(laptop, claim, passed):
     client = Client.from_kubeconfig(str(laptop.kubeconfig))

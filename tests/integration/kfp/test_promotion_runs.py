@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.integration.kfp.pipeline_runner import PipelineRunner
 
 
-@pytest.mark.usefixtures("promotion_account")
 def test_a_promotion_is_undone_in_the_same_run(laptop, tmp_path, unique):
     run = PipelineRunner(laptop, tmp_path, unique)
     code, log = run("promoted", model="s3://models/a", service=unique, folder=str(tmp_path))

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainjob.client import Cluster
 from trainjob_demo.engines.engine import EngineCommand
 from trainjob_demo.processes import run_to_end
 
@@ -47,13 +46,10 @@ class Airflow:
         self._home = folder / "airflow"
         self.log = folder / "airflow.log"
 
-    def prepare(self, cluster: Cluster) -> None:  # noqa: ARG002 - the DAG creates its claim
+    def prepare(self) -> None:
         """Create Airflow's database, unless an earlier demo has created it.
 
         A database of another environment is replaced.
-
-        Args:
-            cluster: client of the cluster on which the workflow runs.
 
         Raises:
             DemoError: the database could not be created.

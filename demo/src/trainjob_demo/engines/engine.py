@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from trainjob.client import Cluster
-
 __all__ = ["Engine", "EngineCommand"]
 
 
@@ -43,12 +41,8 @@ class Engine(Protocol):
     @property
     def workflows(self) -> Path: ...  # noqa: D102
 
-    def prepare(self, cluster: Cluster) -> None:
-        """Create what the workflow needs.
-
-        Args:
-            cluster: client of the cluster on which the workflow runs.
-        """
+    def prepare(self) -> None:
+        """Create what the engine needs."""
 
     def command(self, workflow: Path, kubeconfig: Path) -> EngineCommand:
         """Return the command that runs a workflow to its end.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainjob.client import Cluster
 from trainjob_demo.engines.engine import EngineCommand
 
 __all__ = ["RUN_PIPELINE", "KubeflowPipelines"]
@@ -26,18 +25,8 @@ class KubeflowPipelines:
         self._programs = environment / "bin"
         self.log = folder / "kfp.log"
 
-    def prepare(self, cluster: Cluster) -> None:
-        """Create the claim `tickets`, because the pipeline needs an existing one.
-
-        Args:
-            cluster: client of the cluster on which the workflow runs.
-
-        Raises:
-            ClusterError: the claim could not be created.
-        """
-        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-        metadata = {"name": "tickets", "namespace": "default"}
-        cluster.create_claim({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+    def prepare(self) -> None:
+        """Do nothing: the environment has all that is needed."""
 
     def command(self, workflow: Path, kubeconfig: Path) -> EngineCommand:
         """Return the command that compiles the pipeline and runs it.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+from contextlib import closing
 
 import pytest
 
 from tests.support.crash_points import kill_parameters
+from tests.support.kubernetes_client import Client
 from tests.support.polling import wait_until
 from tests.support.promotions import PLAIN_POINTS, ROLLBACK_POINTS, SERVED
+from tests.support.shipped_manifests import load_objects
 
 A, B, C = (f"s3://models/tickets/{name}" for name in "abc")
 
@@ -189,6 +192,16 @@ def test_an_ending_pod_rolls_back(promoter, served, tmp_path):
     assert f"{B} was not promoted: the pod is being ended" in output
     assert served() == A
     assert promoter.states("Command", "tickets") == [("tuesday", "rolled back"), ("monday", "promoted")]
+
+
+def test_the_laptop_cluster_has_the_account_of_the_manifest(laptop):
+    with closing(Client.from_kubeconfig(str(laptop.kubeconfig))) as client:
+        for wanted in load_objects("promotion"):
+            found = client.get(wanted["kind"], "default", wanted["metadata"]["name"])
+            assert {name: found[name] for name in wanted if name not in ("metadata", "apiVersion", "kind")} == {
+                name: value for name, value in wanted.items() if name not in ("metadata", "apiVersion", "kind")
+            }
+            assert found["metadata"]["labels"] == wanted["metadata"]["labels"]
 
 
 def test_without_a_permission(promoter):

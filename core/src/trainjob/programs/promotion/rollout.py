@@ -197,9 +197,8 @@ class Rollout:
                 own = self._set_alias(self.alias, own, version)
             self._put(own, state=PROMOTED)
         except (RolloutFailed, TrainJobError) as failure:
-            self._undo([own], reason=str(failure).partition("\n")[0])
-            served = own.before.model or "nothing"
-            raise PromotionError(f"{wanted.model} was not promoted: {failure}", hint=f"{served} is served") from failure
+            hint = self._undo([own], reason=str(failure).partition("\n")[0])
+            raise PromotionError(f"{wanted.model} was not promoted: {failure}", hint=hint) from failure
         return Outcome(True, wanted.model, own.before.model)
 
     def _set_alias(self, alias: Alias, own: Promotion, version: str) -> Promotion:
@@ -234,10 +233,13 @@ class Rollout:
         self._undo(undone, reason=f"undone by {self.run or self.key}", ended_by=self.key)
         return Outcome(True, undone[-1].before.model, undone[0].wanted.model)
 
-    def _undo(self, promotions: Sequence[Promotion], **changes: Any) -> None:
+    def _undo(self, promotions: Sequence[Promotion], **changes: Any) -> str:
         """Serve the model before some promotions, of which the newest is the first.
 
         If it cannot be served in time, it stays the one to serve: nothing better is known.
+
+        Returns:
+            What is served now, as a sentence without a full stop.
         """
         self._check_registry(promotions)
         before, served = promotions[-1].before, self.service.read()
@@ -247,19 +249,23 @@ class Rollout:
         marks = {} if served.model == before.model else self.service.read_marks()
         rows = [replace(each, state=ROLLING_BACK, until=self._until(), **changes) for each in promotions]
         self.record.put(*rows)
+        found = f"{before.model or 'nothing'} is served"
         self.say(f"rolling back to {before.model or 'nothing'}")
         try:
             if _is_own_model(served.model, promotions):
                 self._serve(first, marks)
                 if first != before:
                     self._serve(before, {})
+            else:
+                found = f"{served.model} is served, which somebody else has chosen"
         except RolloutFailed as failure:
-            self.say(f"warning: {before.model or 'nothing'} is to be served again, but is not ready: {failure}")
+            found = f"{before.model or 'nothing'} is to be served again, but is not ready: {failure}"
         alias_before = _get_first_alias(promotions)
         if self.alias and alias_before is not None:
             self.alias.set(alias_before)
         self.record.put(*(replace(each, state=ROLLED_BACK) for each in rows))
-        self.say(f"rolled back to {before.model or 'nothing'}")
+        self.say(f"rolled back: {found}")
+        return found
 
     def _serve(self, wanted: Served, marks: Mapping[str, str]) -> None:
         """Make a model the one to serve, and wait until it is served.
