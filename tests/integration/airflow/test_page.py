@@ -365,16 +365,21 @@ def test_the_pages_files_allow_no_foreign_scripts(send_as, record_case):
 @pytest.fixture(scope="module")
 def sweep_run(app, airflow, cluster):
     """Run the DAG `sweeping`, and return the ID of its run."""
+    done = airflow("dags", "test", "sweeping")
+    run = find_newest_run("sweeping")
+    assert run, done.stdout[-4000:]
+    return run
+
+
+def find_newest_run(dag):
+    """Return the ID of the newest run of a DAG; None if it has none."""
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    done = airflow("dags", "test", "sweeping")
     with create_session() as session:
-        statement = select(DagRun.run_id).where(DagRun.dag_id == "sweeping").order_by(DagRun.id.desc())
-        run = session.scalars(statement.limit(1)).first()
-    assert run, done.stdout[-4000:]
-    return run
+        statement = select(DagRun.run_id).where(DagRun.dag_id == dag).order_by(DagRun.id.desc())
+        return session.scalars(statement.limit(1)).first()
 
 
 def sweep_query(run, **more):

@@ -19,6 +19,7 @@ from tests.support.browser import MISSING, open_browser
 from tests.support.polling import wait_until
 from trainjob.errors import ClusterUnreachable
 from trainjob_airflow.plugins import api
+from trainjob_airflow.plugins.task_records import InstanceRecord, TaskXComs
 
 pytestmark = [
     pytest.mark.slow,
@@ -250,3 +251,25 @@ def test_a_log_is_searched_and_downloaded(page):
     link = browser.find("#detail a[download]")[0].get_attribute("href")
     assert link.endswith("/trainjob/api/trainjobs/near/ml/near-1/log.txt")
     assert browser.evaluate(f"fetch({link!r}).then(file => file.text())").count("\n") == 5
+
+
+def test_the_scores_of_a_task_are_drawn_by_run(page, monkeypatch):
+    def read_xcoms(instances, keys):
+        def score(run):
+            return {"t/<b>acc": {"value": {"first": 0.5, "second": 0.7}.get(run, 0.6)}}
+
+        return {
+            each: TaskXComs(others={"return_value": {"scores": score(each[1]), "champion_scores": score("")}})
+            for each in instances
+        }
+
+    runs = [("d", run, "t", -1) for run in ("first", "second")]
+    record = InstanceRecord(runs[0], "EvaluateOperator", "success", 1, {})
+    monkeypatch.setattr(api, "read_instance", lambda instance: record)
+    monkeypatch.setattr(api, "list_succeeded_instances", lambda instance, limit: runs)
+    monkeypatch.setattr(api, "read_xcoms", read_xcoms)
+    browser = page("#job=near%2Fml%2Fnear-2")
+    wait_until(lambda: browser.read_texts("[data-part=scores] h2") == ["t/<b>acc (dashed: champion)"])
+    assert len(browser.find("[data-part=scores] polyline")) == 2
+    texts = "[...document.querySelectorAll('[data-part=scores] text')].map(one => one.textContent)"
+    assert browser.evaluate(texts) == ["0.5", "0.7", "run 1", "run 2"]

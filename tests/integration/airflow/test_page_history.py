@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta, timezone
+from urllib.parse import urlencode
 
 import pytest
 
+from tests.integration.airflow.airflow_runs import run_dag
 from tests.integration.airflow.test_page import (  # noqa: F401 - fixtures
     app,
     environment,
+    find_newest_run,
     get_as_admin,
     send_as,
     sweep_query,
@@ -91,6 +94,24 @@ def test_a_trainjob_that_exists_is_listed_once(get_as_admin, sweep_run, clusters
         ("near", None) if each["index"] == 0 else ("tune", True) for each in found
     ]
     assert len(found) == 3
+
+
+def test_the_scores_of_a_tasks_runs_require_the_permission_for_xcoms(get_as_admin, airflow, without, tmp_path):
+    for value in (0.5, 0.75):
+        report = {"passed": True, "scores": {"t/acc": {"value": value}}, "champion_scores": {"t/acc": {"value": 0.5}}}
+        (tmp_path / "passed.log").write_text(f"evaluate: done {json.dumps(report)}\n")
+        run_dag(airflow, "gated", FOLDER=str(tmp_path))
+    run = find_newest_run("gated")
+    query = urlencode({"dag": "gated", "run": run, "task": "passed"})
+    [curve] = [each for each in get_as_admin(f"api/task?{query}")["scores"] if each["metric"] == "t/acc"]
+    (first, _), (last, _) = curve["points"][-2:]
+    assert last == first + 1
+    assert [value for _, value in curve["points"][-2:]] == [0.5, 0.75]
+    assert [value for _, value in curve["champion_points"][-2:]] == [0.5, 0.5]
+    with without("XCOM"):
+        assert get_as_admin(f"api/task?{query}")["scores"] == []
+    promoted = urlencode({"dag": "gated", "run": run, "task": "passed_promote"})
+    assert get_as_admin(f"api/task?{promoted}")["scores"] == []
 
 
 ODD_RECORDS = ["5", "[5]", "[]", '"s3://b/x"', "[" * 10_000, '{"name": 5, "attempt": []}', '{"trainjob": {"a": 1}}']

@@ -7,7 +7,13 @@ import math
 import pytest
 
 from trainjob_airflow.plugins.comparison import Trial, collect_metrics, compare, flatten_fields, get_better_direction
-from trainjob_airflow.plugins.task_view import find_tracked_run, merge_attempts, select_failure, summarize
+from trainjob_airflow.plugins.task_view import (
+    find_tracked_run,
+    merge_attempts,
+    select_failure,
+    select_score_curves,
+    summarize,
+)
 
 
 def trial(index, rate, metrics, operator="FineTuneOperator", phase="Complete", **config):
@@ -145,6 +151,15 @@ def test_a_stored_failure_has_log_and_description_only_with_the_permission_for_l
     minimal = select_failure({"kind": "WaitTimeout"}, with_log=True)
     assert (minimal["kind"], minimal["description"], minimal["log"]) == ("WaitTimeout", [], [])
     assert select_failure({}, with_log=True) is None
+
+
+def test_scores_of_several_runs_are_curves():
+    first = {"scores": {"t/acc": {"value": 0.5}, "t/once": {"value": 1}}, "champion_scores": {}}
+    odd = {"scores": {"t/acc": {"value": None}, "t/once": 5}, "champion_scores": [1]}
+    last = {"scores": {"t/acc": {"value": 0.7}}, "champion_scores": {"t/acc": {"value": 0.5}}}
+    assert select_score_curves([first, {}, odd, last]) == [
+        {"metric": "t/acc", "points": [(1, 0.5), (4, 0.7)], "champion_points": [(4, 0.5)]}
+    ]
 
 
 @pytest.mark.parametrize("url", [None, "", 5, "javascript:alert(1)"])

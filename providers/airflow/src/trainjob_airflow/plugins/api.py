@@ -48,14 +48,22 @@ from trainjob_airflow.plugins.rows import get_instance_key
 from trainjob_airflow.plugins.run_records import add_run_fields
 from trainjob_airflow.plugins.shared_query import QueryRunning
 from trainjob_airflow.plugins.task_records import (
+    InstanceKey,
     InstanceRecord,
     TaskXComs,
+    list_succeeded_instances,
     read_instance,
     read_instances_of_run,
     read_recorded_attempts,
     read_xcoms,
 )
-from trainjob_airflow.plugins.task_view import find_tracked_run, merge_attempts, select_failure, summarize
+from trainjob_airflow.plugins.task_view import (
+    find_tracked_run,
+    merge_attempts,
+    select_failure,
+    select_score_curves,
+    summarize,
+)
 from trainjob_airflow.plugins.user_rows import add_progress, find_deleted_rows, find_rows, read_last_rows
 from trainjob_airflow.task_failure import FAILURE_KEY
 from trainjob_airflow.task_progress import PROGRESS_KEY
@@ -74,6 +82,7 @@ _HEADERS = {
 }
 _MAX_PAGE_ROWS = 200
 _MAX_HIDDEN_LINES = 5
+_MAX_SCORED_RUNS = 30
 _MAX_AGE_OF_HISTORY = timedelta(days=30)
 _MAX_AGE_AFTER_END = timedelta(days=1)
 _LOG_TAILS = LogTails()
@@ -206,10 +215,11 @@ def download_log(user: CurrentUser, connection: str, namespace: str, name: str) 
 
 
 def show_task(user: CurrentUser, dag: str, run: str, task: str, index: int = -1) -> dict[str, Any]:
-    """Return a task instance: summary, TrainJobs of all tries, and stored failure.
+    """Return a task instance: summary, TrainJobs of all tries, failure and scores.
 
-    The failure is that of a TrainJob that may have been deleted. It requires the permission to read XComs, and its log
-    lines the permission to read the task's log.
+    The scores are those of the newest runs of an evaluation. The failure is that of a TrainJob that may have been
+    deleted. Both require the permission to read XComs, and the log lines of the failure the permission to read the
+    task's log.
     """
     instance = (dag, run, task, index)
     if not filter_readable_dags(user, [dag], TASKS) or (record := read_instance(instance)) is None:
@@ -239,7 +249,14 @@ def show_task(user: CurrentUser, dag: str, run: str, task: str, index: int = -1)
         ),
         "attempts": shown_attempts,
         "failure": redact(failure),
+        "scores": redact(_read_score_curves(instance)) if "scores" in result else [],
     }
+
+
+def _read_score_curves(instance: InstanceKey) -> list[dict[str, Any]]:
+    runs = list_succeeded_instances(instance, _MAX_SCORED_RUNS)
+    xcoms = read_xcoms(runs, [_RESULT_KEY])
+    return select_score_curves(xcoms[run].others.get(_RESULT_KEY, {}) for run in runs if run in xcoms)
 
 
 def _list_links(attempt: dict[str, Any], templates: dict[str, str]) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from trainjob.status.usage import Usage
 
@@ -81,6 +81,6 @@ def select_progress(value: Mapping[str, Any]) -> dict[str, Any]:
     return selected
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a number that the page can show."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300

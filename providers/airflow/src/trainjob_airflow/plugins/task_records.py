@@ -136,6 +136,25 @@ def read_instance(instance: InstanceKey) -> InstanceRecord | None:
     return found[0] if found else None
 
 
+def list_succeeded_instances(instance: InstanceKey, limit: int) -> list[InstanceKey]:
+    """Return the newest instances of a task that succeeded in any run, oldest first.
+
+    Args:
+        instance: any instance of the task; the others have its map index.
+        limit: maximum number of instances.
+    """
+    dag, _, task, index = instance
+    statement = select(TaskInstance.run_id).where(
+        TaskInstance.dag_id == dag,
+        TaskInstance.task_id == task,
+        TaskInstance.map_index == index,
+        TaskInstance.state == "success",
+    )
+    with create_session() as session:
+        runs = session.scalars(statement.order_by(TaskInstance.end_date.desc()).limit(limit)).all()
+    return [(dag, run, task, index) for run in reversed(runs)]
+
+
 def read_instances_of_run(dag: str, run: str, task: str = "") -> list[InstanceRecord]:
     """Return the task instances of a DAG run, at most 1,000, with their rendered fields.
 

@@ -14,6 +14,7 @@ from trainjob_airflow.plugins.stored_json import is_number
 
 _RESULT_FIELDS = ("location", "digest", "revision", "uri", "files", "bytes", "result")
 _MAX_TEXT_LENGTH = 300
+_MAX_SCORES = 20
 _FAILURE_TEXTS = ("kind", "reason", "trainjob", "uid")
 _PLACE = ("step", "rank", "exit_code")
 
@@ -92,6 +93,29 @@ def find_tracked_run(progress: Mapping[str, Any]) -> list[dict[str, str]]:
     """
     url = str(progress.get(TRACKED_RUN_LINK.field) or "")
     return [{"name": TRACKED_RUN_LINK.name, "url": url}] if url.startswith(("https://", "http://")) else []
+
+
+def select_score_curves(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the scores of a task's evaluations by run, for at most 20 metrics.
+
+    A metric that only one run has is left out.
+
+    Args:
+        results: the XComs `return_value` of the runs, oldest first.
+
+    Returns:
+        For each metric `metric`, `points` and `champion_points`, which are numbers of runs from 1, and values.
+    """
+    curves: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    for number, result in enumerate(results, start=1):
+        for key, points in (("scores", "points"), ("champion_scores", "champion_points")):
+            scores = result.get(key)
+            for metric, score in scores.items() if isinstance(scores, Mapping) else ():
+                value = score.get("value") if isinstance(score, Mapping) else None
+                if is_number(value):
+                    curve = curves.setdefault(metric, {"points": [], "champion_points": []})
+                    curve[points].append((number, value))
+    return [{"metric": name, **curve} for name, curve in curves.items() if len(curve["points"]) > 1][:_MAX_SCORES]
 
 
 def select_failure(failure: Mapping[str, Any], *, with_log: bool) -> dict[str, Any] | None:

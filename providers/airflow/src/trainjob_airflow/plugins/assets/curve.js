@@ -13,8 +13,8 @@ function draw(tag, attributes, text) {
 export const metricCurve = (name, points, evaluationPoints) =>
   drawCurves(`${name} by step`, [{ points }, ...(evaluationPoints.length > 1 ? [{ points: evaluationPoints, class: "evaluation" }] : [])]);
 
-/** Return a picture of several curves, each with its `points` and the `class` of its line. */
-export function drawCurves(label, curves) {
+/** Return a picture of several curves, each with its `points` and the `class` of its line; `unit` is what their numbers count. */
+export function drawCurves(label, curves, unit = "step") {
   const all = curves.flatMap((curve) => curve.points);
   const steps = all.map((point) => point[0]), values = all.map((point) => point[1]);
   const [first, last] = [least(steps), -least(steps.map((step) => -step))], [low, high] = [least(values), -least(values.map((value) => -value))];
@@ -29,8 +29,8 @@ export function drawCurves(label, curves) {
   }
   const line = (curve) => draw("polyline", { class: curve.class ?? "", points: curve.points.map((point) => `${x(point[0]).toFixed(1)},${y(point[1]).toFixed(1)}`).join(" ") });
   picture.append(
-    draw("text", { x: LEFT, y: HEIGHT - 4 }, `step ${first}`),
-    draw("text", { x: WIDTH - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, `step ${last}`),
+    draw("text", { x: LEFT, y: HEIGHT - 4 }, `${unit} ${first}`),
+    draw("text", { x: WIDTH - RIGHT, y: HEIGHT - 4, "text-anchor": "end" }, `${unit} ${last}`),
     ...curves.map(line),
   );
   return picture;

@@ -4,10 +4,10 @@ import { metricCurve } from "./curve.js";
 import { airflowLink, bar, duration, gpuHours, hours, make, phaseOf, runPath, short, span, table } from "./elements.js";
 import { showLog } from "./log.js";
 import { keyOf } from "./requests.js";
-import { attempts, failure, summary } from "./task.js";
+import { attempts, failure, scores, summary } from "./task.js";
 
 const panel = document.getElementById("detail");
-const parts = ["head", "summary", "facts", "attempts", "failure", "curve", "metrics", "ranks", "events", "log"];
+const parts = ["head", "summary", "facts", "attempts", "failure", "scores", "curve", "metrics", "ranks", "events", "log"];
 
 function part(name, ...children) {
   panel.querySelector(`[data-part=${name}]`).replaceChildren(...children);
@@ -106,6 +106,7 @@ export function showTask(task, withSummary) {
   part("summary", ...(withSummary ? summary(task, withTrainJob) : []));
   part("attempts", ...attempts(task));
   part("failure", ...failure(task));
+  part("scores", ...scores(task));
 }
 
 /**

@@ -1,5 +1,6 @@
 // Parts of the details that belong to the task instance: summary, TrainJobs of all tries, and the stored failure.
 
+import { drawCurves } from "./curve.js";
 import { externalLink, make, phaseOf, span, table } from "./elements.js";
 
 const SHOWN_OF_TRAINJOBS = ["TrainJob", "Phase", "Reason", "Step", "Loss"];
@@ -22,6 +23,15 @@ export function attempts(task) {
     make("span", { class: "links" }, ...attempt.links.map((link) => externalLink(link.url, link.name))),
   ]);
   return [make("h2", {}, "All tries"), table(["Try", "TrainJob", "Phase", "Duration", "Links"], rows)];
+}
+
+/** Return the scores of the task's evaluations by run, and those of the champions. */
+export function scores(task) {
+  return task.scores.flatMap(({ metric, points, champion_points: championPoints }) => {
+    const champion = championPoints.length > 1 ? [{ points: championPoints, class: "evaluation" }] : [];
+    const title = `${metric}${champion.length ? " (dashed: champion)" : ""}`;
+    return [make("h2", {}, title), drawCurves(`${metric} by run`, [{ points }, ...champion], "run")];
+  });
 }
 
 /** Return the failure that the task stored, also after its TrainJob was deleted. */
