@@ -114,7 +114,8 @@ def nightly_promotion():
         task_id="check",
         workspace=WORKSPACE,
         trainer={"image": IMAGE, "command": ["test", "-f", "/workspace/served/{{ params.checked_file }}"]},
-        retries=0,
+        retries=1,
+        retry_delay=timedelta(seconds=10),
     )
     undo = RollbackOperator(task_id="undo", trigger_rule="one_failed", **place)
 
