@@ -10,7 +10,7 @@ import yaml
 from kfp import components
 
 from trainjob.manifest import to_trainjob
-from trainjob_kfp import pipelines, steps
+from trainjob_kfp import pipelines, promotion_pipeline, steps
 from trainjob_kfp.input_names import CONFIG_FIELDS
 
 MAX_BYTES = 100_000  # Argo stores the text several times in a Workflow of 1 MiB
@@ -43,7 +43,7 @@ def form(packages, package):
 def test_the_files_have_the_version(tmp_path, capsys):
     pipelines.main([str(tmp_path)])
     names = sorted(path.name for path in tmp_path.iterdir())
-    pipeline_names = ("grpo-lora", "preference-tuning-lora", "sft-lora")
+    pipeline_names = ("evaluate-and-promote", "grpo-lora", "preference-tuning-lora", "sft-lora")
     assert names == [f"{name}-{version('kfp-trainjob')}.yaml" for name in pipeline_names]
     assert sorted(capsys.readouterr().out.split()) == [str(tmp_path / name) for name in names]
 
@@ -54,7 +54,8 @@ def test_each_parameter_has_a_description_and_most_have_a_default(form):
 
 
 def test_all_packages_have_the_same_form(packages):
-    forms = {tuple(spec["root"]["inputDefinitions"]["parameters"]) for spec, _ in packages.values()}
+    trainings = [packages[package.name][0] for package in pipelines.PACKAGES]
+    forms = {tuple(spec["root"]["inputDefinitions"]["parameters"]) for spec in trainings}
     assert len(forms) == 1
 
 
@@ -118,3 +119,39 @@ def test_a_wrong_size_is_refused(tmp_path, size, capsys):
     with pytest.raises(SystemExit, match="2"):
         pipelines.main([str(tmp_path), "--workspace-size", size])
     assert "is not a quantity, such as 200Gi" in capsys.readouterr().err
+
+
+def test_the_promotion_compares_with_the_served_model_and_promotes_the_same_address(packages):
+    spec, platform = packages[promotion_pipeline.NAME]
+    form = spec["root"]["inputDefinitions"]["parameters"]
+    assert all(one["description"].endswith(".") for one in form.values())
+    required = {name for name, one in form.items() if "defaultValue" not in one}
+    assert required == {"model_uri", "dataset_uri", "service"}
+    tasks = spec["components"]["comp-exit-handler-1"]["dag"]["tasks"]
+    earlier = {name: set(task.get("dependentTasks", ())) for name, task in tasks.items()}
+    assert earlier == {
+        "initialize-dataset": set(),
+        "initialize-model": {"initialize-dataset"},
+        "evaluate-model": {"initialize-dataset", "initialize-model"},
+        "promote-if-passed": {"evaluate-model"},
+    }
+    assert not tasks["evaluate-model"]["cachingOptions"].get("enableCache")
+    promoted = tasks["promote-if-passed"]["inputs"]["parameters"]
+    assert promoted["model"] == {"componentInputParameter": "pipelinechannel--model_uri"}
+    assert promoted["passed"]["taskOutputParameter"]["outputParameterKey"] == "passed"
+    assert components.load_component_from_text(yaml.safe_dump_all([spec, platform])).name == promotion_pipeline.NAME
+
+
+def test_the_defaults_of_the_promotion_are_valid_steps(packages):
+    form = packages[promotion_pipeline.NAME][0]["root"]["inputDefinitions"]["parameters"]
+    given = {name: one["defaultValue"] for name, one in form.items() if "defaultValue" in one}
+    champion = {"service": "tickets", "endpoint": given["model_endpoint"]}
+    shared = {name: given[name] for name in ("gates", "tasks", "chat_template", "env", "queue")}
+    step = steps.evaluate_model(
+        {"workspace": "claim", "model_path": "model", "held_out": "dataset", "champion": champion, **shared}, None
+    )
+    assert (step.champion.service, step.champion.endpoint) == ("tickets", None)
+    assert step.gates["held_out/bits_per_byte"].better_than_champion
+    to_trainjob(step)
+    own = {name: given[name] for name in ("smoke_request", "time_limit")}
+    to_trainjob(steps.promote_model({"model": "s3://acme/models/7", "service": "tickets", **own}, None))

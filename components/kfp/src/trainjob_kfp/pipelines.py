@@ -2,9 +2,10 @@
 
     python -m trainjob_kfp.pipelines FOLDER [--workspace-size 200Gi] [--storage-class NAME] [--access-mode MODE]
 
-Each package fetches a dataset and a model, trains an adapter (LoRA) with TRL, and exports the result. The steps share
-a claim that Kubeflow Pipelines creates for the run, and deletes after its success; its size is part of the package,
-because Kubeflow Pipelines has no parameter for it (2.17, backend/src/v2/compiler/argocompiler/argo.go).
+Each package but one fetches a dataset and a model, trains an adapter (LoRA) with TRL, and exports the result. The other
+one is in [trainjob_kfp.promotion_pipeline][]. The steps share a claim that Kubeflow Pipelines creates for the run, and
+deletes after its success; its size is part of the package, because Kubeflow Pipelines has no parameter for it (2.17,
+backend/src/v2/compiler/argocompiler/argo.go).
 """
 
 # kfp reads the annotations immediately, so this file has no `from __future__ import annotations`.
@@ -23,6 +24,7 @@ from kfp import compiler, dsl
 from trainjob.errors import TrainJobError
 from trainjob.spec.resources import parse_quantity
 from trainjob_kfp import cleanup, export_model, fine_tune, initialize_dataset, initialize_model
+from trainjob_kfp.promotion_pipeline import NAME, build_promotion_pipeline
 
 # A claim is not removed while a pod that has used it exists, also an ended one (Kubernetes 1.36,
 # pkg/controller/volume/pvcprotection). Therefore the TrainJobs are deleted with the run's Workflow.
@@ -236,9 +238,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     workspace = dsl.WorkspaceConfig(given.workspace_size, dsl.KubernetesWorkspaceConfig(claim))
     given.folder.mkdir(parents=True, exist_ok=True)
     try:
-        for package in PACKAGES:
-            path = given.folder / f"{package.name}-{version('kfp-trainjob')}.yaml"
-            compiler.Compiler().compile(build_pipeline(package, workspace), str(path))
+        built = {package.name: build_pipeline(package, workspace) for package in PACKAGES}
+        for name, pipeline in {**built, NAME: build_promotion_pipeline(workspace)}.items():
+            path = given.folder / f"{name}-{version('kfp-trainjob')}.yaml"
+            compiler.Compiler().compile(pipeline, str(path))
             print(path)
     except TrainJobError as error:
         print(error, file=sys.stderr)

@@ -73,7 +73,10 @@ def evaluate_model(arguments: Mapping[str, Any], task_config: TaskConfig | None)
 
     The arguments and errors are those of [fine_tune][].
     """
-    return Evaluate(**_collect_fields_and_resources(arguments, task_config))
+    given = _collect_fields_and_resources(arguments, task_config)
+    if isinstance(champion := given.get("champion"), Mapping):  # a form gives all of its fields
+        given["champion"] = {name: value for name, value in champion.items() if value != ""}
+    return Evaluate(**given)
 
 
 def promote_model(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> Promote:

@@ -133,7 +133,7 @@ def to_trainjob(
             resumes an earlier one.
         run_name: ID of the workflow's run in its engine, by which a later training can name it; see `ResumeFrom`.
         num_nodes: number of nodes of this attempt, if the step has a range; by default the maximum.
-        workflow_run: the workflow's run, which all its steps have; see [trainjob.manifest.labels.read_workflow_run][].
+        workflow_run: the workflow's run, which all its steps have, such as `airflow/nightly/scheduled__1`.
 
     Raises:
         InvalidSpec: the source of a function cannot be read.
