@@ -33,24 +33,13 @@ from trainjob import (
 from trainjob.client import Cluster, Connection
 from trainjob.lifecycle import Listener
 from trainjob.status.step_result import parse_step_result
+from trainjob_demo.dags.tiny_llama import CPU, TINY
 from trainjob_local.demo.hub import HubServer
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.torchtune, pytest.mark.usefixtures("torchrun_lock")]
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 WORSE, BETTER = "pvc://tickets/models/worse", "pvc://tickets/models/better"
 IMAGE = "pytorch/pytorch"
-CPU = ("device=cpu", "optimizer=torch.optim.AdamW")
-TINY = (
-    "model=torchtune.models.llama3_2.llama3_2",
-    "model.vocab_size=576",
-    "model.num_layers=2",
-    "model.num_heads=4",
-    "model.num_kv_heads=2",
-    "model.embed_dim=64",
-    "model.intermediate_dim=128",
-    "model.max_seq_len=2048",
-    "tokenizer.special_tokens_path=/workspace/model/tokenizer.json",
-)
 
 
 def answers(model_path):
