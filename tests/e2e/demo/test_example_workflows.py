@@ -35,6 +35,7 @@ WITHOUT_EXPORT = {
     "distributed_function",
     "housekeeping",
     "jax_on_nodes",
+    "nightly_promotion",
     "queued",
 }
 EXAMPLES = [
