@@ -19,6 +19,7 @@ from trainjob.spec import (
     Evaluate,
     ExportModel,
     FineTune,
+    Generate,
     InitializeDataset,
     InitializeModel,
     Promote,
@@ -323,6 +324,21 @@ COMPONENTS = (
             ("passed", "bool", "Whether all gates have passed."),
             ("report", "str", "JSON object with `scores`, `champion_scores`, `differences` and `gates`."),
         ),
+    ),
+    Component(
+        "deployment/generate",
+        Generate,
+        "Generate an answer for each row of a dataset, on one or several nodes.\n\n"
+        "A model of another run is refused; see `after_jobs`. With `after_jobs`, the step may be cached.",
+        "Folder with `generated.jsonl`.",
+        artifacts=(
+            (
+                "metrics",
+                "dsl.Metrics",
+                "`rows`, `shards`, `tokens`, `seconds` and `tokens_per_second` of all nodes, and `attempts`.",
+            ),
+        ),
+        outputs=(("rows", "int", "Number of rows, each with its answer."),),
     ),
     Component(
         "deployment/promote_model",

@@ -17,6 +17,7 @@ from trainjob.spec import (
     Evaluate,
     ExportModel,
     FineTune,
+    Generate,
     InitializeDataset,
     InitializeModel,
     Promote,
@@ -106,6 +107,12 @@ _OPERATORS: Mapping[str, _Operator] = {
         "False. The XCom also has `passed`, `scores`, `champion_scores`, `differences`, `gates` and `report`, and a "
         "`summary` of them in Markdown.",
     ),
+    "GenerateOperator": _Operator(
+        Generate,
+        "GenerationOperator",
+        "Generate an answer for each row of a dataset, on one or several nodes.\n\n"
+        "The XCom also has `rows`, `shards`, `tokens`, `seconds`, `tokens_per_second`, and `output`, the file's path.",
+    ),
     "PromoteOperator": _Operator(
         Promote,
         "PromotionOperator",
@@ -142,6 +149,7 @@ from trainjob_airflow.operators.step_bases import (
     EvaluationOperator,
     ExportOperator,
     FetchOperator,
+    GenerationOperator,
     ManifestOperator,
     PromotionOperator,
 )

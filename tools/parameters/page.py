@@ -18,6 +18,7 @@ from trainjob.spec import (
     Evaluate,
     ExportModel,
     FineTune,
+    Generate,
     InitializeDataset,
     InitializeModel,
     PodSecurityContext,
@@ -31,7 +32,7 @@ from trainjob.spec.base import Spec
 
 PATH = Path("docs/reference/parameters.md")
 _BASE_OPERATOR = Path(__file__).resolve().parents[2] / operators.PATH.parent / "base.py"
-_STEPS = (InitializeDataset, InitializeModel, FineTune, ExportModel, Evaluate, Promote, Rollback, TrainJob)
+_STEPS = (InitializeDataset, InitializeModel, FineTune, ExportModel, Evaluate, Generate, Promote, Rollback, TrainJob)
 _KINDS = {
     "text": "text",
     "boolean": "true or false",

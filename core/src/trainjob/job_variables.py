@@ -5,7 +5,16 @@ A training records them beside its checkpoint, and an export compares them: [tra
 
 from __future__ import annotations
 
-__all__ = ["ATTEMPT_VARIABLE", "JOB_VARIABLE", "NAME_VARIABLE", "POD_VARIABLE", "RUN_VARIABLE"]
+import os
+
+__all__ = [
+    "ATTEMPT_VARIABLE",
+    "JOB_VARIABLE",
+    "NAME_VARIABLE",
+    "POD_VARIABLE",
+    "RUN_VARIABLE",
+    "get_node_rank",
+]
 
 ATTEMPT_VARIABLE = "TRAINJOB_ATTEMPT"
 """Environment variable with the number of the TrainJob among those of its step, from 1."""
@@ -21,3 +30,12 @@ job_controller.go).
 """
 RUN_VARIABLE = "TRAINJOB_WORKFLOW_RUN"
 """Environment variable with the workflow run, such as `airflow/tickets_llm/manual__1`; empty without a workflow."""
+
+
+def get_node_rank() -> int:
+    """Return the node's number.
+
+    The Trainer sets it for torch, and Kubernetes sets it for every indexed Job.
+    """
+    given = (os.environ.get(name, "") for name in ("PET_NODE_RANK", "JOB_COMPLETION_INDEX"))
+    return next((int(text) for text in given if text.isdecimal()), 0)

@@ -17,6 +17,7 @@ from trainjob_kfp.outputs import (
     LogSummary,
     build_outputs,
     log_evaluation,
+    log_generation,
     log_scores,
     log_training_metrics,
     write_loss_curve,
@@ -195,6 +196,15 @@ def test_scores_champion_and_differences_of_an_evaluation_are_metrics(passed, tm
         "champion_gsm8k_exact_match_strict-match": 0.25,
         "difference_gsm8k_exact_match_strict-match": 0.25,
     }
+
+
+def test_a_generation_has_its_numbers_and_its_rows():
+    metrics = dsl.Metrics()
+    line = 'generate: done {"rows": 3, "tokens": 12, "tokens_per_second": 24.0, "output": "/workspace/a"}'
+    assert log_generation(make_log_summary("generate: node 0", line), metrics) == 3
+    assert metrics.metadata == {"attempts": 1.0, "rows": 3.0, "tokens": 12.0, "tokens_per_second": 24.0}
+    with pytest.raises(TrainJobError, match=r"has no result\n.*it generates only what is missing"):
+        log_generation(make_log_summary("generate: node 0"), metrics)
 
 
 def test_an_evaluation_without_a_result_is_an_error(tmp_path):

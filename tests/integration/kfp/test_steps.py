@@ -59,6 +59,7 @@ CHAIN = {
     "fine_tune": {"model": "llama3.2-1b", "framework": "torchtune"},
     "export_model": {"destination": "s3://models/tickets"},
     "evaluate_model": {"tasks": ["tickets"]},
+    "generate": {"input_path": "dataset/eval"},
     "promote_model": {"model": "s3://acme/models/7", "service": "tickets"},
 }
 
@@ -242,7 +243,7 @@ def test_a_function_may_resume():
 
 
 @pytest.mark.parametrize(
-    "name", ["initialize_dataset", "initialize_model", "export_model", "evaluate_model", "promote_model"]
+    "name", ["initialize_dataset", "initialize_model", "export_model", "evaluate_model", "generate", "promote_model"]
 )
 def test_resources_of_a_step_override_those_of_the_task(name):
     arguments = {**CHAIN[name], "workspace": "tickets", "resources": {"memory": "4Gi"}}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from trainjob_kfp.components.data_processing.initialize_dataset import initialize_dataset
     from trainjob_kfp.components.data_processing.initialize_model import initialize_model
     from trainjob_kfp.components.deployment.export_model import export_model
+    from trainjob_kfp.components.deployment.generate import generate
     from trainjob_kfp.components.deployment.promote_model import promote_model
     from trainjob_kfp.components.deployment.rollback_model import rollback_model
     from trainjob_kfp.components.evaluation.evaluate import evaluate
@@ -27,6 +28,7 @@ _MODULES = {
     "evaluate_model": "components.evaluation.evaluate_model",
     "export_model": "components.deployment.export_model",
     "fine_tune": "components.training.fine_tune",
+    "generate": "components.deployment.generate",
     "initialize_dataset": "components.data_processing.initialize_dataset",
     "initialize_model": "components.data_processing.initialize_model",
     "promote_model": "components.deployment.promote_model",
@@ -42,6 +44,7 @@ __all__ = [
     "evaluate_model",
     "export_model",
     "fine_tune",
+    "generate",
     "initialize_dataset",
     "initialize_model",
     "promote_model",

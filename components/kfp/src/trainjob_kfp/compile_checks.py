@@ -22,6 +22,7 @@ from trainjob.spec import (
     Evaluate,
     ExportModel,
     FineTune,
+    Generate,
     InitializeDataset,
     InitializeModel,
     Promote,
@@ -38,7 +39,7 @@ from trainjob_kfp.input_names import CONFIG_FIELDS, name_inputs
 from trainjob_kfp.launcher import LAUNCH_ARGUMENTS, list_launch_problems
 
 _NO_STEP_ARGUMENTS = (*LAUNCH_ARGUMENTS, "metric", "minimum")
-_STEPS_WITH_AFTER_JOBS = ("evaluate", "evaluate_model", "export_model")
+_STEPS_WITH_AFTER_JOBS = ("evaluate", "evaluate_model", "export_model", "generate")
 _STEPS: Mapping[str, type[Any]] = {
     "initialize_dataset": InitializeDataset,
     "initialize_model": InitializeModel,
@@ -47,6 +48,7 @@ _STEPS: Mapping[str, type[Any]] = {
     "train": TrainJob,
     "evaluate": TrainJob,
     "evaluate_model": Evaluate,
+    "generate": Generate,
     "promote_model": Promote,
     "rollback_model": Rollback,
 }

@@ -90,6 +90,15 @@ def evaluate_model(metrics: Metrics, summary: _Page, **arguments: Any) -> tuple[
         return (*outputs.build_outputs(outcome, f"/workspace/{step.output_path}", step.workspace), passed, report)
 
 
+def generate(metrics: Metrics, **arguments: Any) -> tuple[Any, ...]:
+    """Generate answers, write their numbers, and return the outputs."""
+    with ExitOnError():
+        log_summary = LogSummary()
+        step, outcome = _run(steps.generate, arguments, log_summary)
+        rows = outputs.log_generation(log_summary, metrics)
+        return (*outputs.build_outputs(outcome, f"/workspace/{step.output_path}", step.workspace), rows)
+
+
 def promote_model(**arguments: Any) -> tuple[Any, ...]:
     """Make a model the served one, and return the outputs."""
     return _change_served_model(steps.promote_model, arguments, "promoted")

@@ -203,6 +203,22 @@ def log_evaluation(log_summary: LogSummary, metrics: Metrics, path: str) -> tupl
     return bool(report["passed"]), json.dumps(report)
 
 
+def log_generation(log_summary: LogSummary, metrics: Metrics) -> int:
+    """Record rows, shards, tokens and speed of a generation, and return the number of rows.
+
+    Raises:
+        TrainJobError: the log has no result, so nothing shows that all rows have an answer.
+    """
+    result = log_summary.step_result
+    if "rows" not in result:
+        hint = "repeat the step: it generates only what is missing"
+        raise TrainJobError("the available part of the generation's log has no result", hint=hint)
+    for name, value in {"attempts": log_summary.attempt, **result}.items():
+        if _is_number(value):
+            metrics.log_metric(name, float(value))
+    return int(result["rows"])
+
+
 def read_served_models(log_summary: LogSummary, changed: str) -> tuple[bool, str, str]:
     """Return whether a step has changed which model is served, this model, and the one before.
 

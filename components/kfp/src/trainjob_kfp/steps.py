@@ -19,6 +19,7 @@ from trainjob.spec import (
     Evaluate,
     ExportModel,
     FineTune,
+    Generate,
     InitializeDataset,
     InitializeModel,
     ModelCheck,
@@ -77,6 +78,14 @@ def evaluate_model(arguments: Mapping[str, Any], task_config: TaskConfig | None)
     if isinstance(champion := given.get("champion"), Mapping):  # a form gives all of its fields
         given["champion"] = {name: value for name, value in champion.items() if value != ""}
     return Evaluate(**given)
+
+
+def generate(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> Generate:
+    """Return the step of the component `generate`.
+
+    The arguments and errors are those of [fine_tune][].
+    """
+    return Generate(**_collect_fields_and_resources(arguments, task_config))
 
 
 def promote_model(arguments: Mapping[str, Any], task_config: TaskConfig | None) -> Promote:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainjob.job_variables import ATTEMPT_VARIABLE
 
-__all__ = ["build_mark", "find_damage", "read_object", "sync_paths", "write_text"]
+__all__ = ["build_mark", "find_damage", "read_object", "sync_paths", "write_lines", "write_text"]
 
 
 def build_mark(owner: str, folder: Path, files: Iterable[Path], training: Mapping[str, Any]) -> str:
@@ -56,9 +56,18 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         OSError: the folder cannot be written.
     """
+    write_lines(path, [text])
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Replace a file in one step by lines, which have their own line ends.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
     written = path.with_name(f"{path.name}.new")
     with written.open("w", encoding="utf-8") as file:
-        file.write(text)
+        file.writelines(lines)
         file.flush()
         os.fsync(file.fileno())
     written.replace(path)

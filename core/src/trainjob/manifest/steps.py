@@ -35,6 +35,7 @@ from trainjob.spec import (
     Evaluate,
     ExportModel,
     FineTune,
+    Generate,
     InitializeDataset,
     InitializeModel,
     Initializer,
@@ -59,7 +60,7 @@ from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainers import escape_expansion, trainer_image
 from trainjob.spec.volumes import WORKSPACE, WORKSPACE_VOLUME
 
-_SingleNodeStep = InitializeDataset | InitializeModel | ExportModel | Evaluate | Promote | Rollback
+_ProgramStep = InitializeDataset | InitializeModel | ExportModel | Evaluate | Generate | Promote | Rollback
 _SOURCE_VOLUME = "trainjob-source"  # of the claim or the image from which a step fetches
 FETCH_PACKAGES = ("trainjob.programs.fetch", "trainjob.addresses", "trainjob.credentials", "trainjob.errors")
 """The fetch's program, and what it needs."""
@@ -86,13 +87,15 @@ EXPORT_PACKAGES = (
     "trainjob.programs.registry_client",
 )
 """The export's program, and what it needs besides modules of frameworks."""
-EVALUATION_PACKAGES = (
-    "trainjob.frameworks.evaluation",
+_MODEL_MODULES = (
     *(f"trainjob.programs.{name}" for name in ("locked_library", "pip_installation")),
-    "trainjob.frameworks.durable_files",
+    *(f"trainjob.frameworks.{name}" for name in ("durable_files", "model_folder", "row_files")),
     *(f"trainjob.{name}" for name in ("job_variables", "credentials", "errors")),
 )
+EVALUATION_PACKAGES = ("trainjob.frameworks.evaluation", *_MODEL_MODULES)
 """The evaluation's program, and what it needs."""
+GENERATION_PACKAGES = ("trainjob.frameworks.generation", "trainjob.frameworks.evaluation.lock", *_MODEL_MODULES)
+"""The generation's program, and what it needs."""
 PROMOTION_PACKAGES = (
     "trainjob.programs.promotion",
     "trainjob.programs.registry_client",
@@ -124,8 +127,8 @@ def to_trainjob(
 
     A manifest is returned unchanged, and so is a TrainJob, unless its function can resume or it has a range of nodes.
 
-    Initialize and export steps run as trainers of one node on the stock runtime. Queue, quota, logs and cancellation
-    are therefore the same for every step, and no runtime has to be added.
+    All steps but trainings run as trainers on the stock runtime, with one node each except for `Generate`. Queue,
+    quota, logs and cancellation are therefore the same for every step, and no runtime has to be added.
 
     Args:
         step: the request.
@@ -151,6 +154,8 @@ def to_trainjob(
         return _export(step)
     if isinstance(step, Evaluate):
         return _evaluate(step)
+    if isinstance(step, Generate):
+        return _generate(step)
     if isinstance(step, Promote | Rollback):
         return _change_served_model(step, run, workflow_run)
     return _initialize(step)
@@ -181,7 +186,7 @@ def _initialize(step: InitializeDataset | InitializeModel) -> TrainJob:
     source = _source_volumes(step, kind)
     preparation = _preparation_arguments(step) if isinstance(step, InitializeDataset) else []
     packages = (*FETCH_PACKAGES, *(PREPARATION_PACKAGES if preparation else ()))
-    return _single_node_job(
+    return _program_job(
         step.model_copy(update={"volumes": (*step.volumes, *source)}),
         image=step.image or trainer_image(f"{kind}-initializer"),
         command=tuple(program_command(*packages, source=step.program)),
@@ -243,7 +248,7 @@ def _export(step: ExportModel) -> TrainJob:
     registry_keys = MLFLOW_KEYS if isinstance(step.registry, MLflowRegistry) else REGISTRY_KEYS
     keys, registry_secret = get_credential_keys(step.destination), step.registry.secret if step.registry else None
     arguments += secret_arguments(step.secret, keys) + secret_arguments(registry_secret, registry_keys)
-    job = _single_node_job(
+    job = _program_job(
         step,
         image=step.image or trainer_image("model-initializer"),
         command=tuple(export_program(step.program)),
@@ -290,7 +295,7 @@ def _evaluate(step: Evaluate) -> TrainJob:
         env = {**places, **_registry_login(registry)}
         packages = (*packages, *CHAMPION_PACKAGES)
         step = step.model_copy(update=_api_access(step)) if champion.service else step
-    job = _single_node_job(
+    job = _program_job(
         step,
         image=step.image,
         command=tuple(program_command(*packages, source=step.program)),
@@ -303,6 +308,35 @@ def _evaluate(step: Evaluate) -> TrainJob:
         ),
         env={**env, **secret_env(step.secret, keys)},
     )
+    return _with_model_check(job, step, model)
+
+
+def _generate(step: Generate) -> TrainJob:
+    model = f"{WORKSPACE}/{step.model_path}"
+    options = {
+        "--model": model,
+        "--rows": f"{WORKSPACE}/{step.input_path}",
+        "--output": f"{WORKSPACE}/{step.output_path}",
+        "--engine": step.engine,
+        "--generation": json.dumps(step.generation, sort_keys=True) if step.generation else "",
+        "--limit": "" if step.limit is None else str(step.limit),
+        "--batch-size": str(step.batch_size),
+        "--precision": step.precision,
+        "--seed": str(step.seed),
+    }
+    job = _program_job(
+        step,
+        image=step.image,
+        command=tuple(program_command(*GENERATION_PACKAGES, source=step.program)),
+        args=(*to_words(options), *(["--chat-template"] if step.chat_template else [])),
+        env=secret_env(step.secret, ()),
+        num_nodes=step.num_nodes,
+    )
+    return _with_model_check(job, step, model)
+
+
+def _with_model_check(job: TrainJob, step: Evaluate | Generate, model: str) -> TrainJob:
+    """Return a job that checks first of which training a model is, unless it may be of any."""
     if step.any_run:
         return job
     check = ModelCheck(folders=(model,), after_jobs=step.after_jobs)
@@ -335,7 +369,7 @@ def _change_served_model(step: Promote | Rollback, run: str, workflow_run: str) 
             "--canary-percent": "" if step.canary_percent is None else str(step.canary_percent),
             "--smoke-request": json.dumps(request.model_dump(exclude_defaults=True), sort_keys=True) if request else "",
         }
-    return _single_node_job(
+    return _program_job(
         step.model_copy(update=_api_access(step)),
         image=step.image,
         command=tuple(program_command(*PROMOTION_PACKAGES, source=step.program)),
@@ -391,19 +425,20 @@ def _exported_job_annotation(step: ExportModel) -> dict[str, str]:
     return {labels.EXPORTS: claim.removeprefix(labels.OWN_CLAIM_PREFIX)}
 
 
-def _single_node_job(
-    step: _SingleNodeStep,
+def _program_job(
+    step: _ProgramStep,
     *,
     image: str | None,
     command: tuple[str, ...],
     env: Mapping[str, EnvValue | None],
     args: tuple[str, ...] | None = None,
+    num_nodes: int = 1,
 ) -> TrainJob:
     trainer = CustomTrainerContainer(
         image=image,
         command=command,
         args=args,
-        num_nodes=1,
+        num_nodes=num_nodes,
         resources_per_node=step.resources,
         env={name: value for name, value in {**env, **(step.env or {})}.items() if value is not None},
     )
@@ -459,5 +494,5 @@ def _with_secret(source: Any, secret: SecretReference | None) -> Any:
     return source.model_copy(update={"secret": secret})
 
 
-def _shared_fields(step: _SingleNodeStep | FineTune) -> dict[str, Any]:
+def _shared_fields(step: _ProgramStep | FineTune) -> dict[str, Any]:
     return {name: getattr(step, name) for name in BaseRequest.model_fields}

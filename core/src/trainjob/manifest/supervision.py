@@ -23,7 +23,7 @@ _PACKAGES = (
         for name in ("log_parser", "transformers_log_parser", "output_lines", "packed_code")
     ),
     *(f"trainjob.frameworks.tracking.{name}" for name in ("metric_reader", "recorder_process", "settings")),
-    *(f"trainjob.{name}" for name in ("framework_modules", "credentials", "errors", "heartbeats")),
+    *(f"trainjob.{name}" for name in ("framework_modules", "job_variables", "credentials", "errors", "heartbeats")),
     *(f"trainjob.status.{name}" for name in ("progress", "nested_fields", "watchdog")),
 )
 # What the recorder of the metrics needs besides.

@@ -4,7 +4,7 @@ Names and fields are those of the Kubeflow SDK if it has them. The SDK's own obj
 """
 
 from trainjob.spec.checkpoints import ResumeFrom
-from trainjob.spec.evaluation import Champion, Evaluate, Gate
+from trainjob.spec.evaluation import Champion, Evaluate, Gate, Generate
 from trainjob.spec.framework import FrameworkConfig
 from trainjob.spec.initializers import (
     DataCacheInitializer,
@@ -39,6 +39,7 @@ __all__ = [
     "FineTune",
     "FrameworkConfig",
     "Gate",
+    "Generate",
     "HuggingFaceDatasetInitializer",
     "HuggingFaceModelInitializer",
     "InitializeDataset",

@@ -1,4 +1,4 @@
-"""Request for the evaluation of a model."""
+"""Requests for the evaluation of a model, and for the answers of a model to the rows of a dataset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import (
 from typing_extensions import Self
 
 from trainjob.addresses import parse_source
-from trainjob.spec.base import Spec, invalid_field, to_json_value
+from trainjob.spec.base import MAX_NODES, Spec, invalid_field, to_json_value
 from trainjob.spec.base_request import STEP_ALIASES
 from trainjob.spec.base_step import BaseStep, ModelFunction, check_program_image
 from trainjob.spec.job import JobNames
@@ -26,6 +26,22 @@ from trainjob.spec.volumes import WorkspaceField, validate_path_below
 
 _HELD_OUT = "held_out"  # name before the metrics of these rows
 _STEPS_OWN = ("dataset", "output")  # folders that other steps write, and that have no model to evaluate
+
+
+_ONE_ANSWER = ("num_return_sequences", "n", "return_dict_in_generate")  # of the libraries that generate
+
+
+def _validate_workspace_path(path: str, info: ValidationInfo) -> str:
+    found = validate_path_below(path.removeprefix("/workspace/"), "")
+    first = found.split("/")[0]
+    if not first:
+        raise invalid_field("", path, "it must be a path below /workspace, such as export")
+    if info.field_name == "output_path" and first in ("dataset", "model", "output"):
+        raise invalid_field("", path, f"another step writes /workspace/{first}; name another folder")
+    if info.field_name in ("model_path", "champion_path") and first in _STEPS_OWN:
+        rule = "it must be the folder of a complete model: export the training's checkpoint first"
+        raise invalid_field("", path, rule)
+    return found
 
 
 class Gate(Spec):
@@ -190,19 +206,7 @@ class Evaluate(BaseStep):
     @field_validator("held_out", "model_path", "champion_path", "task_path", "output_path")
     @classmethod
     def _validate_path(cls, path: str | None, info: ValidationInfo) -> str | None:
-        if path is None:
-            return None
-        found = validate_path_below(path.removeprefix("/workspace/"), "")
-        first = found.split("/")[0]
-        if not first:
-            raise invalid_field("", path, "it must be a path below /workspace, such as export")
-        if info.field_name == "output_path" and first in ("dataset", "model", "output"):
-            rule = f"another step writes /workspace/{first}; name another folder, such as evaluation"
-            raise invalid_field("", path, rule)
-        if info.field_name in ("model_path", "champion_path") and first in _STEPS_OWN:
-            rule = "it must be the folder of a complete model: export the training's checkpoint first"
-            raise invalid_field("", path, rule)
-        return found
+        return None if path is None else _validate_workspace_path(path, info)
 
     @model_validator(mode="after")
     def _validate_champion(self) -> Self:
@@ -242,4 +246,88 @@ class Evaluate(BaseStep):
             if not name or task not in names:
                 rule = f"it must be TASK/METRIC with one of the tasks: {', '.join(names)}"
                 raise invalid_field("gates", metric, rule)
+        return self
+
+
+class Generate(BaseStep):
+    """Step that generates an answer for each row of a dataset: batch inference.
+
+    The rows are divided into shards, which the nodes compute. A retry continues with the unfinished shards, also with
+    another number of nodes.
+
+    Attributes:
+        workspace: PersistentVolumeClaim with model and rows. Several nodes need one that all of them can write
+            (ReadWriteMany).
+        input_path: file or folder below `/workspace` with the rows, such as `dataset/eval`: JSON Lines or Parquet with
+            `prompt`, `messages`, or `text`.
+        model_path: folder of the model below `/workspace`, such as the path to which a step has exported it.
+        output_path: folder of the output below `/workspace`. Its file `generated.jsonl` has each row with
+            `generated_text` and `generated_tokens`, in the order of the input.
+        engine: library that generates: `transformers`, or `vllm`, which needs an image with vLLM.
+        generation: arguments of transformers' `generate`, such as `{"max_new_tokens": 64, "do_sample": true}`. By
+            default an answer has at most 256 tokens. For vLLM they are converted, and others are those of its
+            `SamplingParams`.
+        chat_template: whether a `prompt` gets the form of the tokenizer's chat template, which conversations always
+            have.
+        limit: number of rows; by default all.
+        batch_size: number of rows at once; a shard has 16 times as many. vLLM forms batches itself.
+        precision: data type of the weights: `auto` (as the model's configuration says), `fp32`, `bf16` or `fp16`.
+        seed: seed of the generation; each shard has its own one.
+        num_nodes: number of nodes.
+        image: image with torch; by default the runtime's. pip installs transformers with fixed versions if the image
+            does not contain it.
+        resources: resources of each node, such as `{"gpu": 1, "memory": "32Gi"}`. With several GPUs, the model is
+            divided among them.
+        after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
+            workflow run. A model without a record of its TrainJob is always accepted.
+        any_run: whether the model may be of any workflow run.
+    """
+
+    field_aliases: ClassVar[Mapping[str, str]] = {
+        **STEP_ALIASES,
+        **dict.fromkeys(("model", "model_name_or_path"), "model_path"),
+        **dict.fromkeys(("dataset", "dataset_path", "rows", "prompts", "input_file"), "input_path"),
+        **dict.fromkeys(("output", "output_dir", "output_file"), "output_path"),
+        **dict.fromkeys(("gen_kwargs", "generation_config", "sampling_params"), "generation"),
+        **dict.fromkeys(("apply_chat_template",), "chat_template"),
+        **dict.fromkeys(("dtype", "torch_dtype"), "precision"),
+        **dict.fromkeys(("resources_per_node",), "resources"),
+    }
+
+    workspace: WorkspaceField
+    input_path: str
+    model_path: str = "export"
+    output_path: str = "generated"
+    engine: Literal["transformers", "vllm"] = "transformers"
+    generation: Annotated[dict[str, Any], AfterValidator(to_json_value)] = Field(default_factory=dict)
+    chat_template: bool = False
+    limit: int | None = Field(default=None, ge=1)
+    batch_size: int = Field(default=8, ge=1)
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    num_nodes: int = Field(default=1, ge=1, le=MAX_NODES)
+    image: str | None = None
+    resources: Resources | None = None
+    after_jobs: JobNames = ()
+    any_run: bool = False
+
+    _validate_path = field_validator("input_path", "model_path", "output_path")(_validate_workspace_path)
+
+    @field_validator("generation")
+    @classmethod
+    def _validate_generation(cls, generation: dict[str, Any]) -> dict[str, Any]:
+        if given := [name for name in _ONE_ANSWER if name in generation]:
+            raise invalid_field(given[0], generation[given[0]], "each row has one answer: leave it out")
+        return generation
+
+    @model_validator(mode="after")
+    def _validate_output(self) -> Self:
+        for name in ("input_path", "model_path"):
+            path: str = getattr(self, name)
+            if f"{self.output_path}/".startswith(f"{path}/") or f"{path}/".startswith(f"{self.output_path}/"):
+                rule = f"neither it nor {name} may contain the other: name another folder, such as generated"
+                raise invalid_field("output_path", self.output_path, rule)
+        if self.engine == "vllm" and self.image is None:
+            raise invalid_field("image", None, "engine='vllm' needs an image with vLLM")
+        check_program_image(self.program, self.image, "torch and transformers")
         return self

@@ -18,7 +18,7 @@ from trainjob.spec.base_step import BaseStep, check_program_image
 from trainjob.spec.checkpoints import CheckpointUri, ResumeFromField
 from trainjob.spec.credential_checks import check_values
 from trainjob.spec.dataset_rows import ColumnNames, SplitNotation, Subset
-from trainjob.spec.evaluation import Evaluate
+from trainjob.spec.evaluation import Evaluate, Generate
 from trainjob.spec.framework import FrameworkConfig, FrameworkConfigField, find_config_field, get_framework
 from trainjob.spec.initializers import DatasetInitializer, ModelInitializer
 from trainjob.spec.job import STOCK_RUNTIME, JobNames, TrainJob, check_queue, check_suspension
@@ -472,6 +472,7 @@ Step = (
     | FineTune
     | ExportModel
     | Evaluate
+    | Generate
     | Promote
     | Rollback
     | TrainJob

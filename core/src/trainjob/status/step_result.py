@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# The starts of the last lines of the programs export, fetch, evaluation and promotion; JSON follows.
-_RECEIPTS = ("export: done ", "fetch: done ", "evaluate: done ", "promote: done ", "rollback: done ")
+# The starts of the last lines of the programs export, fetch, evaluation, generation and promotion; JSON follows.
+_RECEIPTS = tuple(f"{name}: done " for name in ("export", "fetch", "evaluate", "generate", "promote", "rollback"))
 _MAX_BYTES = 256 * 1024 - 4  # of a line, which the log reader cuts there, before a character (client/log_reader.py)
 _MAX_DEPTH = 100  # Airflow's messages are nested at most about 1,000 deep
 _TOO_DEEP = f"it is nested more than {_MAX_DEPTH} deep"

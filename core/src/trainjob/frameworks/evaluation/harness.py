@@ -17,11 +17,10 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.evaluation.scores import Aggregation, Score
-from trainjob.programs.locked_library import import_library
+from trainjob.frameworks.model_folder import PRECISIONS, import_with_torch
 
 __all__ = ["Harness", "Settings", "read_scores", "set_environment"]
 
-_PRECISIONS = {"auto": "auto", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _LONGEST_LIST = 10  # similar tasks in an error
 _TAG = "it is a tag of several tasks, which has no score of its own: name these tasks"
 
@@ -65,7 +64,7 @@ class Harness:
             RuntimeError: pip failed.
         """
         self._settings = settings
-        self._library = _import_harness()
+        self._library = import_with_torch("lm_eval")
         self.version = str(self._library.__version__)
         from lm_eval.tasks import TaskManager
 
@@ -90,7 +89,7 @@ class Harness:
         self.release()
         self._loaded[folder] = HFLM(
             pretrained=str(folder),
-            dtype=_PRECISIONS[self._settings.precision],
+            dtype=PRECISIONS[self._settings.precision],
             batch_size=self._settings.batch_size,
             device="cuda" if torch.cuda.is_available() else "cpu",
             parallelize=torch.cuda.device_count() > 1,
@@ -142,15 +141,6 @@ def set_environment() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     if token := os.environ.get("ACCESS_TOKEN"):  # the key of the steps' Secrets, for datasets on the Hub
         os.environ.setdefault("HF_TOKEN", token)
-
-
-def _import_harness() -> Any:
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        rule = "it must contain torch, which has to fit the node's GPU driver"
-        raise InvalidSpec(Problem("image", "the image of this pod", rule)) from None
-    return import_library("lm_eval", "frameworks.evaluation.lock")
 
 
 def _suggest(name: str, known: set[str]) -> str:

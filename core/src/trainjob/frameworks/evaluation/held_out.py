@@ -8,7 +8,6 @@ ends a text.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,12 @@ from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
 from trainjob.frameworks.evaluation.scores import Score
+from trainjob.frameworks.row_files import are_messages, describe_row, iterate_rows
 
 __all__ = ["HELD_OUT", "Row", "RowLoss", "compute_losses", "divide_sums", "read_rows", "summarize_losses"]
 
 HELD_OUT = "held_out"
 """Name before the metrics, as that of a task."""
-_SUFFIXES = (".jsonl", ".parquet")
 _FORMS = "each row must have prompt and completion, messages with roles, or text"
 
 
@@ -69,34 +68,11 @@ def read_rows(path: Path, limit: int | None, *, chat_template: bool) -> list[Row
     Raises:
         InvalidSpec: there are no rows, or one has another form.
     """
-    found = path.rglob("[!.]*") if path.is_dir() else [path]
-    files = sorted(each for each in found if each.suffix in _SUFFIXES and each.is_file())
-    numbered = itertools.islice(_read_files(files), limit)
+    numbered = itertools.islice(iterate_rows(path, HELD_OUT), limit)
     rows = [_parse_row(row, place, chat_template=chat_template) for place, row in numbered]
     if not rows:
         raise _refuse(str(path), "it must be a file in JSON Lines or Parquet with rows, or a folder with such files")
     return rows
-
-
-def _read_files(files: Sequence[Path]) -> Iterator[tuple[str, Any]]:
-    for file in files:
-        for number, row in enumerate(_read_file(file), start=1):
-            yield f"{file}, row {number}", row
-
-
-def _read_file(file: Path) -> Iterator[Any]:
-    if file.suffix == ".parquet":
-        from pyarrow.parquet import ParquetFile  # not before the harness is installed
-
-        for batch in ParquetFile(file).iter_batches():
-            yield from batch.to_pylist()
-        return
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise _refuse(f"{file}, row {number}", f"it must be JSON: {error}") from None
 
 
 def _parse_row(row: Any, place: str, *, chat_template: bool) -> Row:
@@ -106,17 +82,13 @@ def _parse_row(row: Any, place: str, *, chat_template: bool) -> Row:
             return Row(messages=[{"role": role, "content": text} for role, text in turns.items()], first=1)
         case {"prompt": str(prompt), "completion": str(completion)}:
             return Row(prompt, completion)
-        case {"prompt": [*prompts], "completion": [*completions]} if _are_messages([*prompts, *completions]):
+        case {"prompt": [*prompts], "completion": [*completions]} if are_messages([*prompts, *completions]):
             return Row(messages=[*prompts, *completions], first=len(prompts))
-        case {"messages": [*messages]} if _are_messages(messages):
+        case {"messages": [*messages]} if are_messages(messages):
             return Row(messages=messages)
         case {"text": str(text)}:
             return Row(text=text)
-    raise _refuse(place, f"{_FORMS}; it has {', '.join(row) if isinstance(row, Mapping) else type(row).__name__}")
-
-
-def _are_messages(values: Sequence[Any]) -> bool:
-    return bool(values) and all(isinstance(each, Mapping) and each.get("role") for each in values)
+    raise _refuse(place, f"{_FORMS}; it has {describe_row(row)}")
 
 
 def compute_losses(model: Any, rows: Sequence[Row]) -> dict[str, RowLoss]:

@@ -17,8 +17,8 @@ from trainjob.frameworks.evaluation.held_out import (
     read_rows,
     summarize_losses,
 )
-from trainjob.frameworks.evaluation.result_files import describe_files
 from trainjob.frameworks.evaluation.scores import Aggregation, Score
+from trainjob.frameworks.row_files import describe_files
 
 __all__ = ["Part", "list_parts"]
 

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.credentials import clean_environment, redact_credentials
-from trainjob.errors import InvalidSpec, Problem, TrainJobError
-from trainjob.frameworks.durable_files import read_object, write_text
+from trainjob.errors import InvalidSpec, TrainJobError
+from trainjob.frameworks.durable_files import write_text
 from trainjob.frameworks.evaluation.comparison import Difference, compare
 from trainjob.frameworks.evaluation.gates import Verdict, apply_gates, check_gates
 from trainjob.frameworks.evaluation.harness import Harness, Settings, set_environment
 from trainjob.frameworks.evaluation.parts import Part, list_parts
-from trainjob.frameworks.evaluation.result_files import ResultFiles, describe_files
+from trainjob.frameworks.evaluation.result_files import ResultFiles
 from trainjob.frameworks.evaluation.scores import Score, name_scores
+from trainjob.frameworks.model_folder import find_problem
+from trainjob.frameworks.row_files import describe_files
 from trainjob.job_variables import RUN_VARIABLE
 from trainjob.version import check_version
 
@@ -107,7 +109,10 @@ def evaluate(request: Evaluation) -> Report:
     folders = {"model": request.model}
     if champion := _find_champion(request):
         folders["champion"] = champion
-    if problems := [problem for role, folder in folders.items() if (problem := _find_problem(role, folder))]:
+    fields = {
+        role: "champion" if folder.name == _CHAMPION_FOLDER else f"{role}_path" for role, folder in folders.items()
+    }
+    if problems := [problem for role, folder in folders.items() if (problem := find_problem(fields[role], folder))]:
         raise InvalidSpec(problems)
     os.chdir(request.workspace)
     set_environment()
@@ -184,18 +189,6 @@ def _compare(
         if difference := compare(scores[name], others[name], confidence, None if is_mean else find[part](metric)):
             found[name] = difference
     return found
-
-
-def _find_problem(role: str, folder: Path) -> Problem | None:
-    """Return what a folder lacks to be a model."""
-    field_name = "champion" if folder.name == _CHAMPION_FOLDER else f"{role}_path"
-    if (folder / "adapter_config.json").is_file():
-        rule = "it has a LoRA adapter alone: export the model with adapter='merge'"
-        return Problem(field_name, str(folder), rule)
-    if not read_object(folder / "config.json").get("model_type"):
-        rule = "it must be the folder of a model with its config.json, such as the destination of an export"
-        return Problem(field_name, str(folder), rule)
-    return None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

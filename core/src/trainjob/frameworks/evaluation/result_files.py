@@ -17,7 +17,7 @@ from typing import Any
 from trainjob.frameworks.durable_files import read_object, write_text
 from trainjob.frameworks.evaluation.scores import Score, score_from_dict
 
-__all__ = ["ResultFiles", "describe_files"]
+__all__ = ["ResultFiles"]
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,3 @@ class ResultFiles:
     @functools.cached_property
     def _digest(self) -> str:  # once, because a dataset may have a million files
         return hashlib.sha256(json.dumps(self.conditions, sort_keys=True).encode()).hexdigest()
-
-
-def describe_files(folder: Path) -> list[tuple[str, int, int]]:
-    """Return path, size in bytes and time of the last change in ns of each file.
-
-    Args:
-        folder: a folder with the files, or one file.
-    """
-    paths = [folder] if folder.is_file() else sorted(folder.rglob("*"))
-    found = ((path, path.stat()) for path in paths if path.is_file())
-    return [(str(path.relative_to(folder)), status.st_size, status.st_mtime_ns) for path, status in found]

@@ -23,6 +23,7 @@ from trainjob.frameworks.supervision.watchdog import Watchdog, WatchdogSettings
 from trainjob.frameworks.tracking.recorder_process import RecorderProcess
 from trainjob.frameworks.tracking.settings import TrackedRun, TrainingEnd
 from trainjob.heartbeats import BEGUN_NAME, FOLDER_VARIABLE
+from trainjob.job_variables import get_node_rank
 from trainjob.version import check_version
 
 __all__ = ["main"]
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if problem := clean_environment():
         print(f"supervisor: {problem}", flush=True)  # the training continues without the tracker
-    run = TrackedRun.from_json(given.track) if given.track and _get_node_rank() == 0 else None
+    run = TrackedRun.from_json(given.track) if given.track and get_node_rank() == 0 else None
     settings = WatchdogSettings.from_json(given.watchdog) if given.watchdog else None
     try:
         if run is None and settings is None:
@@ -91,7 +92,7 @@ def supervise(command: Sequence[str], run: TrackedRun | None, settings: Watchdog
     recorder = RecorderProcess(run, output.print_line) if run else None
     watchdog = None
     if settings and ends:
-        place, is_ending = (Path(folder), _get_node_rank()), lambda: signals.is_terminated
+        place, is_ending = (Path(folder), get_node_rank()), lambda: signals.is_terminated
         watchdog = Watchdog(settings, *place, output.print_line, training.pid, is_ending, ends.expect)
     copier = OutputCopier(source, output, [reader.put for reader in (recorder, watchdog) if reader])
     code = signals.wait_for(training)
@@ -161,15 +162,6 @@ class _SignalForwarder:
             self._pending.append(number)
         else:
             self._training.send_signal(number)
-
-
-def _get_node_rank() -> int:
-    """Return the node's number.
-
-    The Trainer sets it for torch, and Kubernetes sets it for every indexed Job.
-    """
-    given = (os.environ.get(name, "") for name in ("PET_NODE_RANK", "JOB_COMPLETION_INDEX"))
-    return next((int(text) for text in given if text.isdecimal()), 0)
 
 
 def _parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:

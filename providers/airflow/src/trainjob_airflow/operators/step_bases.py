@@ -121,6 +121,15 @@ class EvaluationOperator(StepOperator):
         return result
 
 
+class GenerationOperator(StepOperator):
+    """Base class of the operator that generates answers for rows."""
+
+    def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
+        """Return numbers, speed and file of the generation, as its log reports them."""
+        names = ("rows", "shards", "tokens", "seconds", "tokens_per_second", "output")
+        return {name: step_result[name] for name in names if name in step_result}
+
+
 class PromotionOperator(StepOperator):
     """Base class of the operators that change which model is served."""
 

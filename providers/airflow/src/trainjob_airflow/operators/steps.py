@@ -12,6 +12,7 @@ from trainjob.spec import (
     Evaluate,
     ExportModel,
     FineTune,
+    Generate,
     InitializeDataset,
     InitializeModel,
     Promote,
@@ -23,6 +24,7 @@ from trainjob_airflow.operators.step_bases import (
     EvaluationOperator,
     ExportOperator,
     FetchOperator,
+    GenerationOperator,
     ManifestOperator,
     PromotionOperator,
 )
@@ -1039,6 +1041,209 @@ class EvaluateOperator(EvaluationOperator):
                 "seed": seed,
                 "confidence": confidence,
                 "output_path": output_path,
+                "image": image,
+                "resources": resources,
+                "after_jobs": after_jobs,
+                "any_run": any_run,
+                "env": env,
+                "secret": secret,
+                "program": program,
+                "name": name,
+                "labels": labels,
+                "annotations": annotations,
+                "deadline": deadline,
+                "queue": queue_name,
+                "placement": placement,
+                "volumes": volumes,
+                "managed_by": managed_by,
+                "suspend": suspend,
+                "runtime_patches": runtime_patches,
+                "queue_timeout": queue_timeout,
+                "start_timeout": start_timeout,
+                "interruption_retries": interruption_retries,
+                "on_kill": on_kill,
+                "on_failure": on_failure,
+                "ttl_after_success": ttl_after_success,
+                "ttl_after_failure": ttl_after_failure,
+            },
+            **arguments,
+        )
+
+
+class GenerateOperator(GenerationOperator):
+    """Generate an answer for each row of a dataset, on one or several nodes.
+
+    The XCom also has `rows`, `shards`, `tokens`, `seconds`, `tokens_per_second`, and `output`, the file's path.
+    """
+
+    step_type = Generate
+    template_fields: Sequence[str] = (
+        "workspace",
+        "input_path",
+        "model_path",
+        "output_path",
+        "engine",
+        "generation",
+        "chat_template",
+        "limit",
+        "batch_size",
+        "precision",
+        "seed",
+        "num_nodes",
+        "image",
+        "step_resources",
+        "after_jobs",
+        "any_run",
+        "env",
+        "secret",
+        "program",
+        "name",
+        "labels",
+        "annotations",
+        "deadline",
+        "queue_name",
+        "placement",
+        "volumes",
+        "managed_by",
+        "suspend",
+        "runtime_patches",
+        "queue_timeout",
+        "start_timeout",
+        "interruption_retries",
+        "on_kill_action",
+        "on_failure_action",
+        "ttl_after_success",
+        "ttl_after_failure",
+        *StepOperator.template_fields,
+    )
+
+    def __init__(
+        self,
+        *,
+        workspace: Workspace | WorkspaceVolume | str,
+        input_path: str,
+        model_path: str | None = None,
+        output_path: str | None = None,
+        engine: str | None = None,
+        generation: Mapping[str, Any] | None = None,
+        chat_template: bool | None = None,
+        limit: int | str | None = None,
+        batch_size: int | str | None = None,
+        precision: str | None = None,
+        seed: int | str | None = None,
+        num_nodes: int | str | None = None,
+        image: str | None = None,
+        resources: Mapping[str, Any] | None = None,
+        after_jobs: Sequence[str] | None = None,
+        any_run: bool | None = None,
+        env: Mapping[str, Any] | None = None,
+        secret: SecretReference | Mapping[str, Any] | str | None = None,
+        program: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, Any] | None = None,
+        deadline: timedelta | float | str | None = None,
+        queue_name: Queue | Mapping[str, Any] | str | None = None,
+        placement: Placement | Mapping[str, Any] | str | None = None,
+        volumes: Sequence[Any] | None = None,
+        managed_by: str | None = None,
+        suspend: bool | None = None,
+        runtime_patches: Sequence[Any] | None = None,
+        queue_timeout: timedelta | float | str | None = None,
+        start_timeout: timedelta | float | str | None = None,
+        interruption_retries: int | str | None = None,
+        on_kill: str | None = None,
+        on_failure: str | None = None,
+        ttl_after_success: timedelta | float | str | None = None,
+        ttl_after_failure: timedelta | float | str | None = None,
+        **arguments: Any,
+    ) -> None:
+        """Create the operator; `StepOperator` describes further arguments.
+
+        Args:
+            workspace: PersistentVolumeClaim with model and rows. Several nodes need one that all of them can write
+                (ReadWriteMany). It is a `Workspace`, the name of an existing PVC, or a `trainjob.WorkspaceVolume`.
+            input_path: file or folder below `/workspace` with the rows, such as `dataset/eval`: JSON Lines or Parquet
+                with `prompt`, `messages`, or `text`.
+            model_path: folder of the model below `/workspace`, such as the path to which a step has exported it; by
+                default `export`.
+            output_path: folder of the output below `/workspace`. Its file `generated.jsonl` has each row with
+                `generated_text` and `generated_tokens`, in the order of the input. By default `generated`.
+            engine: library that generates: `transformers`, or `vllm`, which needs an image with vLLM; by default
+                `transformers`.
+            generation: arguments of transformers' `generate`, such as `{"max_new_tokens": 64, "do_sample": true}`. By
+                default an answer has at most 256 tokens. For vLLM they are converted, and others are those of its
+                `SamplingParams`.
+            chat_template: whether a `prompt` gets the form of the tokenizer's chat template, which conversations always
+                have.
+            limit: number of rows; by default all.
+            batch_size: number of rows at once; a shard has 16 times as many. vLLM forms batches itself. By default `8`.
+            precision: data type of the weights: `auto` (as the model's configuration says), `fp32`, `bf16` or `fp16`;
+                by default `auto`.
+            seed: seed of the generation; each shard has its own one.
+            num_nodes: number of nodes; by default `1`.
+            image: image with torch; by default the runtime's. pip installs transformers with fixed versions if the
+                image does not contain it.
+            resources: resources of each node, such as `{"gpu": 1, "memory": "32Gi"}`. With several GPUs, the model is
+                divided among them.
+            after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
+                workflow run. A model without a record of its TrainJob is always accepted.
+            any_run: whether the model may be of any workflow run.
+            env: environment variables by name; secrets as `SecretKeyReference`.
+            secret: name of the Kubernetes Secret with the credentials, or a `SecretReference`.
+            program: where the code of the step's program comes from. `packed` sends it in the command of the pods, so
+                that any image with Python runs it. `image` runs the `trainjob` of the image, with readable arguments.
+                By default `packed`.
+            name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
+            labels: labels of the TrainJob and of its pods, for example for cost reports. They are part of the request:
+                a later try with other labels does not adopt the TrainJob. Kueue's own labels are not added to the pods.
+            annotations: annotations of the TrainJob and of its pods, in the same way.
+            deadline: maximum time that the TrainJob may be active, such as `6h`, without its time in the queue; then
+                the cluster ends it. A duration is a timedelta, a number of seconds, or a text such as `6h` or `PT6H`.
+            queue_name: name of the Kueue LocalQueue in which the TrainJob waits for quota, or a `Queue` with a priority
+                class or a topology. Airflow's own `queue` selects workers.
+            placement: a `Placement` of the pods: nodes, service account, image pull secrets and security contexts.
+            volumes: `Volume`s that the pods mount besides the workspace, for example for shared memory.
+            managed_by: controller that acts on the TrainJob; by default this cluster's Trainer. With
+                `kueue.x-k8s.io/multikueue`, Kueue's MultiKueue runs it on a worker cluster. That needs Trainer 2.3,
+                because an older one also runs it on this cluster.
+            suspend: whether the TrainJob is created suspended, so that it has no pods until somebody resumes it.
+            runtime_patches: patches of the runtime as in `spec.runtimePatches`, for what no other field says; they are
+                applied after those of the other fields. Trainer 2.2 and later.
+            queue_timeout: maximum time that the TrainJob may wait in a queue or be suspended, by the cluster's times,
+                such as `8h`; by default there is no limit.
+            start_timeout: maximum time after the queue until all pods of the training are ready, in the same way.
+            interruption_retries: how often another attempt starts after the infrastructure has interrupted the
+                TrainJob, for example by an eviction, a preemption or a drain. These attempts do not count as retries of
+                the workflow engine. With 0, an interruption is a failure. By default `3`.
+            on_kill: action on the TrainJob when its caller is stopped or a timeout is reached: `delete`, `suspend` (its
+                pods are deleted; a later submission of the same request resumes it) or `keep`; by default `delete`.
+            on_failure: action on the TrainJob when it is ended because of its restarts, or because it cannot start:
+                `delete`, `suspend` (its pods are deleted, its PersistentVolumeClaims are retained) or `keep` (its pods
+                are retained until the next try). A TrainJob that the cluster itself ends is always retained. By default
+                `delete`.
+            ttl_after_success: time for which the TrainJob is retained after it is complete, such as `7d`, until a sweep
+                deletes it; by default the sweep's own `finished_for`. No controller in the cluster acts on it.
+            ttl_after_failure: the same time after it has failed.
+            **arguments: arguments of `StepOperator` and `BaseOperator`.
+
+        Raises:
+            InvalidSpec: an argument has a wrong value, is missing, or does not exist.
+        """
+        super().__init__(
+            step_arguments={
+                "workspace": workspace,
+                "input_path": input_path,
+                "model_path": model_path,
+                "output_path": output_path,
+                "engine": engine,
+                "generation": generation,
+                "chat_template": chat_template,
+                "limit": limit,
+                "batch_size": batch_size,
+                "precision": precision,
+                "seed": seed,
+                "num_nodes": num_nodes,
                 "image": image,
                 "resources": resources,
                 "after_jobs": after_jobs,

@@ -1,0 +1,5 @@
+"""Component `generate`."""
+
+from trainjob_kfp.components.deployment.generate.component import generate
+
+__all__ = ["generate"]
