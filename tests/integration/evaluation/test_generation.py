@@ -19,8 +19,8 @@ from trainjob.lifecycle import Listener
 from trainjob.status import parse_step_result
 
 pytestmark = [pytest.mark.lm_eval, pytest.mark.slow]
-COPIES = 12  # of the 60 tickets
-SHARDS = 23  # of 32 rows, the last one of 16
+COPIES = 40  # of the 60 tickets
+SHARDS = 10  # of 256 rows, the last one of 96
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def start(cluster, unique, workspace):
     """Return a function that submits a generation, and returns its reference."""
 
     def submit_step(name, **fields):
-        given = {"input_path": "prompts", "model_path": "better", "chat_template": True, "batch_size": 2, **fields}
+        given = {"input_path": "prompts", "model_path": "better", "chat_template": True, **fields}
         generation = {"max_new_tokens": 16, "do_sample": False, **given.pop("generation", {})}
         volume = WorkspaceVolume(node_path=str(workspace))
         step = Generate(workspace=volume, image="lm_eval", generation=generation, **given)
@@ -92,7 +92,7 @@ def test_a_killed_node_loses_no_row_and_the_next_attempt_has_more_nodes(cluster,
     assert not (workspace / "answers/generated.jsonl").exists()
     finished = len(list_shards(workspace))
     assert 3 <= finished < SHARDS
-    outcome, result, lines = run("again", output_path="answers", num_nodes=3)
+    outcome, result, lines = run("again", output_path="answers", num_nodes=3, batch_size=4)
     assert outcome.succeeded, lines
     assert any(f"{finished} of {SHARDS} shards are of an earlier attempt" in line for line in lines), lines
     assert (result["rows"], result["shards"]) == (len(rows), SHARDS)
@@ -115,11 +115,11 @@ def test_a_killed_node_loses_no_row_and_the_next_attempt_has_more_nodes(cluster,
 
 
 def test_samples_depend_on_the_seed_and_not_on_the_nodes(run, rows, workspace):
-    fields = {"limit": 60, "model_path": "worse", "seed": 3, "generation": {"do_sample": True}}
+    fields = {"limit": 600, "model_path": "worse", "seed": 3, "generation": {"do_sample": True}}
     for name, more in {"one": {}, "two": {"num_nodes": 2}, "other": {"seed": 4}}.items():
         outcome, result, lines = run(name, output_path=name, **{**fields, **more})
         assert outcome.succeeded, lines
-        assert result["rows"] == 60
+        assert result["rows"] == 600
     assert read_output(workspace, "one") == read_output(workspace, "two") != read_output(workspace, "other")
 
 

@@ -5,6 +5,7 @@ python transformers_answers.py MODEL ROWS
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -16,11 +17,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 def main(folder: str, rows: str) -> None:
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     torch.set_num_threads(1)
-    for line in Path(rows).read_text().splitlines():
-        chat = [{"role": "user", "content": json.loads(line)["prompt"]}]
+
+    @functools.cache
+    def generate(prompt: str) -> str:
+        chat = [{"role": "user", "content": prompt}]
         given = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True, return_tensors="pt")
         found = model.generate(**given, max_new_tokens=16, do_sample=False)[0, given["input_ids"].shape[1] :]
-        print(json.dumps(tokenizer.decode(found, skip_special_tokens=True)))
+        return json.dumps(tokenizer.decode(found, skip_special_tokens=True))
+
+    for line in Path(rows).read_text().splitlines():
+        print(generate(json.loads(line)["prompt"]))
 
 
 if __name__ == "__main__":

@@ -40,11 +40,11 @@ def answer_all(files, rows, computed, *, rank=0, shards=None, before=lambda _: N
 
 
 def read_output(output):
-    return [json.loads(line) for line in (Path(output) / "generated.jsonl").read_text("utf-8").split("\n")[:-1]]
+    return [json.loads(line) for line in (Path(output) / "generated.jsonl").read_text("utf-8").splitlines()]
 
 
 def make_rows(count):
-    return [{"id": number, "prompt": "é\u2028"} for number in range(count)]
+    return [{"id": number, "prompt": "é\u2028", "\ud800": "ü"} for number in range(count)]
 
 
 def expect(rows):

@@ -270,7 +270,7 @@ class Generate(BaseStep):
         chat_template: whether a `prompt` gets the form of the tokenizer's chat template, which conversations always
             have.
         limit: number of rows; by default all.
-        batch_size: number of rows at once; a shard has 16 times as many. vLLM forms batches itself.
+        batch_size: number of rows at once. vLLM forms batches itself.
         precision: data type of the weights: `auto` (as the model's configuration says), `fp32`, `bf16` or `fp16`.
         seed: seed of the generation; each shard has its own one.
         num_nodes: number of nodes.

@@ -28,7 +28,7 @@ from trainjob.version import check_version
 
 __all__ = ["Generation", "generate", "main"]
 
-_BATCHES = 16  # of a shard
+_SHARD_ROWS = {"transformers": 256, "vllm": 2048}  # vLLM gets all of them at once, and is slow at their end
 _MAX_NEW_TOKENS = 256  # the libraries' own defaults are 20 and 16
 
 
@@ -75,15 +75,16 @@ def generate(request: Generation) -> dict[str, Any] | None:
     longest = context - settings.generation.get("max_new_tokens", 0) if context else None
     encoded, rank = encode_prompts(tokenizer, prompts, longest), get_node_rank()
     conditions = {
-        "settings": asdict(settings),
+        # Another attempt may have less memory, and needs smaller batches.
+        "settings": {name: value for name, value in asdict(settings).items() if name != "batch_size"},
         "library": library.__version__,
         "workflow_run": os.environ.get(RUN_VARIABLE, ""),
         "model": describe_files(request.model),
         "input": [str(request.rows), describe_files(request.rows)],
         "chat_template": request.chat_template,
     }
-    size = _BATCHES * settings.batch_size
-    files = ShardFiles(request.output, conditions, len(rows), size, os.environ.get(JOB_VARIABLE, ""))
+    size, job = _SHARD_ROWS[settings.engine], os.environ.get(JOB_VARIABLE, "")
+    files = ShardFiles(request.output, conditions, len(rows), size, job)
     # Not before there is a shard to compute.
     load: Any = functools.cache(lambda: ENGINES[settings.engine](request.model, tokenizer, settings))
 
@@ -137,7 +138,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Generation:
     parser.add_argument("--chat-template", action="store_true", help="use the tokenizer's chat template for prompts")
     parser.add_argument("--engine", default="transformers", choices=tuple(ENGINES), help="library that generates")
     parser.add_argument("--generation", type=json.loads, default={}, help="JSON object of generation arguments")
-    parser.add_argument("--batch-size", type=int, default=8, help="rows at once; a shard has 16 batches")
+    parser.add_argument("--batch-size", type=int, default=8, help="rows at once")
     parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16", "fp16"), help="data type")
     parser.add_argument("--seed", type=int, default=0, help="seed of the generation")
     given = parser.parse_args(arguments)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ OUTPUT_FILE = "generated.jsonl"
 """File in the output folder with all rows."""
 _RESULT_FILE = "generated.json"
 _FOLDER = ".shards"
+_ESCAPED = re.compile("[\ud800-\udfff\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class ShardFiles:
                 totals["seconds"] += found["seconds"]
                 for number, answer in zip(numbers, answers, strict=True):
                     totals["tokens"] += answer["generated_tokens"]
-                    yield json.dumps({**rows[number], **answer}, default=str, ensure_ascii=False) + "\n"
+                    yield _to_line({**rows[number], **answer})
 
         write_lines(path, read_lines())
         with path.open("rb") as file:
@@ -149,6 +151,12 @@ class ShardFiles:
 
     def _get_path(self, shard: int) -> Path:
         return self._folder / f"{shard:06}.json"
+
+
+def _to_line(row: Mapping[str, Any]) -> str:
+    text = json.dumps(row, default=str, ensure_ascii=False)
+    # JSON may have surrogates, and UTF-8 has none; programs may end a line at the others.
+    return f"{json.dumps(row, default=str) if _ESCAPED.search(text) else text}\n"
 
 
 def run_shards(files: ShardFiles, compute: Callable[[int], None], rank: int) -> None:

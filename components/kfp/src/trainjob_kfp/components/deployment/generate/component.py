@@ -98,7 +98,7 @@ def generate(
         chat_template: Whether a `prompt` gets the form of the tokenizer's chat template, which conversations always
             have.
         limit: Number of rows; by default all.
-        batch_size: Number of rows at once; a shard has 16 times as many. vLLM forms batches itself. By default `8`.
+        batch_size: Number of rows at once. vLLM forms batches itself. By default `8`.
         precision: Data type of the weights: `auto` (as the model's configuration says), `fp32`, `bf16` or `fp16`; by
             default `auto`.
         seed: Seed of the generation; each shard has its own one.
