@@ -168,7 +168,7 @@ def run_shards(files: ShardFiles, compute: Callable[[int], None], rank: int) -> 
         rank: number of this node. Nodes that have nothing else to do begin with different shards.
     """
     for shard in files.list_unfinished():
-        if not files.is_finished(shard) and files.claim(shard):
+        if files.claim(shard):
             compute(shard)
     while unfinished := files.list_unfinished():
         compute(unfinished[rank % len(unfinished)])
