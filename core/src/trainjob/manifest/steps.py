@@ -382,7 +382,7 @@ def _change_served_model(step: Promote | Rollback, run: str, workflow_run: str) 
     )
 
 
-def _api_access(step: _SingleNodeStep) -> dict[str, Any]:
+def _api_access(step: _ProgramStep) -> dict[str, Any]:
     """Return the fields of a step whose pod calls the API server."""
     placement = step.placement or Placement()
     volume = Volume(name="trainjob-api", source={"projected": {"sources": _API_SOURCES}}, mount_path=_API_FOLDER)

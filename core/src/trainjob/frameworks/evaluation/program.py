@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.credentials import clean_environment, redact_credentials
-from trainjob.errors import InvalidSpec, TrainJobError
+from trainjob.errors import InvalidSpec, Problem, TrainJobError
 from trainjob.frameworks.durable_files import write_text
 from trainjob.frameworks.evaluation.comparison import Difference, compare
 from trainjob.frameworks.evaluation.gates import Verdict, apply_gates, check_gates
