@@ -16,7 +16,17 @@ from tests.integration.tracking.tracked_programs import STEP_PRINTER
 from tests.support.http_proxy import authorizing_proxy
 from tests.support.mlflow_server import TRACKING_PYTHON
 from tests.support.polling import wait_until
-from trainjob import CustomTrainerContainer, MLflow, RunKey, TensorBoard, TrainJob, WorkspaceVolume, submit, wait
+from trainjob import (
+    CustomTrainerContainer,
+    Evaluate,
+    MLflow,
+    RunKey,
+    TensorBoard,
+    TrainJob,
+    WorkspaceVolume,
+    submit,
+    wait,
+)
 from trainjob.frameworks.tracking.recorder_process import PYTHON_VARIABLE
 from trainjob.lifecycle import KillAction, Limits, Listener
 from trainjob.status.pods import JOBSET_LABEL
@@ -151,3 +161,39 @@ def test_a_login_from_a_secret(cluster, core_api, mlflow, unique, tmp_path):
     assert run["info"]["status"] == "FINISHED"
     manifest = cluster.get_trainjob(reference.name, reference.namespace)
     assert "from-the-secret" not in str(manifest)
+
+
+def count_files(model_path):
+    from pathlib import Path
+
+    return [{"files": len(list(Path(model_path).iterdir()))} for _ in range(5)]
+
+
+def test_an_evaluation_records_the_scores_of_both_models(cluster, mlflow, unique, tmp_path):
+    for name, count in (("export", 3), ("champion", 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text('{"model_type": "llama"}')
+        for number in range(1, count):
+            (tmp_path / name / f"{number}.safetensors").touch()
+    step = Evaluate(
+        workspace=WorkspaceVolume(node_path=str(tmp_path)),
+        champion_path="champion",
+        function=count_files,
+        gates={"count_files/files": {"better_than_champion": True}},
+        tracking=MLflow(tracking_uri=mlflow.url, experiment=unique),
+        env={PYTHON_VARIABLE: str(TRACKING_PYTHON)},
+        any_run=True,
+    )
+    reference = submit(cluster, step, RunKey("test", "dag", "evaluate", unique))
+    wait(cluster, reference).raise_for_failure()
+    [run] = mlflow.list_runs(unique)
+    found = {each["key"]: each["value"] for each in run["data"]["metrics"]}
+    scores = {name: value for name, value in found.items() if not name.startswith("system/")}
+    assert scores == {
+        "count_files/files": 3.0,
+        "champion/count_files/files": 1.0,
+        "difference/count_files/files": 2.0,
+    }
+    parameters = {each["key"]: each["value"] for each in run["data"]["params"]}
+    assert (parameters["model"], parameters["champion"]) == ("export", "champion")
+    assert run["info"]["status"] == "FINISHED"

@@ -108,6 +108,16 @@ def test_a_champion_elsewhere_needs_what_finds_and_fetches_it():
     assert max(len(word) for word in (*job.trainer.command, *job.trainer.args)) < 65_536
 
 
+def test_a_tracker_is_no_part_of_the_request():
+    plain = Evaluate(workspace="tickets", tasks=["tickets"], champion_path="champion")
+    mlflow = {"backend": "mlflow", "tracking_uri": "https://mlflow.example.org", "parameters": {"night": "monday"}}
+    tracked = Evaluate(workspace="tickets", tasks=["tickets"], champion_path="champion", tracking=mlflow)
+    assert spec_hash(plain) == spec_hash(tracked)
+    job = to_trainjob(tracked)
+    assert job.tracking.parameters == {"model": "export", "champion": "champion", "night": "monday"}
+    assert ("--tracked" in job.trainer.args, "--tracked" in to_trainjob(plain).trainer.args) == (True, False)
+
+
 def test_a_function_is_sent_as_text_which_identifies_the_request():
     step = Evaluate(workspace="tickets", function=score, gates={"score/files": {"minimum": 3}})
     arguments = to_trainjob(step).trainer.args

@@ -305,9 +305,15 @@ def _evaluate(step: Evaluate) -> TrainJob:
             *(["--function", pack_function(step.function, field="function")] if step.function else []),
             *(["--chat-template"] if step.chat_template else []),
             *(["--allow-missing-champion"] if step.allow_missing_champion else []),
+            *(["--tracked"] if step.tracking else []),
         ),
         env={**env, **secret_env(step.secret, keys)},
     )
+    if step.tracking:
+        known = {"model": step.model_path, "champion": step.champion_path or options.get("--champion-source", "")}
+        parameters = {name: value for name, value in known.items() if value}
+        tracking = step.tracking.model_copy(update={"parameters": {**parameters, **step.tracking.parameters}})
+        job = job.model_copy(update={"tracking": tracking, "program": step.program})
     return _with_model_check(job, step, model)
 
 

@@ -22,6 +22,7 @@ from trainjob.spec.job import JobNames
 from trainjob.spec.registry import Registry
 from trainjob.spec.resources import Resources
 from trainjob.spec.secrets import Endpoint
+from trainjob.spec.tracking import Tracking
 from trainjob.spec.volumes import WorkspaceField, validate_path_below
 
 _HELD_OUT = "held_out"  # name before the metrics of these rows
@@ -160,6 +161,8 @@ class Evaluate(BaseStep):
             fixed versions. A function alone needs only what it imports, and numpy if there is a champion.
         resources: resources of the step's pod, such as `{"gpu": 1, "memory": "32Gi"}`. With several GPUs, the layers of
             the model are divided among them.
+        tracking: experiment tracker that gets the scores of both models, and their differences: an `MLflow`, `WandB` or
+            `TensorBoard`, or a dict of its fields with `backend`.
         after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
             workflow run. A model without a record of its TrainJob is always accepted, and so is the champion.
         any_run: whether to evaluate the model of any workflow run.
@@ -200,6 +203,7 @@ class Evaluate(BaseStep):
     output_path: str = "evaluation"
     image: str | None = None
     resources: Resources | None = None
+    tracking: Tracking | None = None
     after_jobs: JobNames = ()
     any_run: bool = False
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -53,6 +54,7 @@ class Evaluation:
         settings: how tasks are run.
         gates: fields of a [trainjob.spec.Gate][] by metric.
         confidence: confidence level of the differences' intervals.
+        is_tracked: whether an experiment tracker reads the output.
     """
 
     model: Path
@@ -68,6 +70,7 @@ class Evaluation:
     settings: Settings = field(default_factory=Settings)
     gates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     confidence: float = 0.95
+    is_tracked: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,12 @@ class Report:
             "differences": {name: asdict(difference) for name, difference in self.differences.items()},
             "gates": [asdict(verdict) for verdict in self.verdicts],
         }
+
+    def list_values(self) -> dict[str, float]:
+        """Return scores, those of the champion, and differences by name."""
+        groups = {"": self.scores, "champion/": self.champion_scores, "difference/": self.differences}
+        found = {f"{start}{name}": each.value for start, group in groups.items() for name, each in group.items()}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def evaluate(request: Evaluation) -> Report:
@@ -212,6 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(1, f"{type(error).__name__}: {error}")
     for verdict in report.verdicts:
         print(f"evaluate: gate {verdict}", flush=True)
+    if request.is_tracked:
+        # The tracker reads the values of a training's step, as transformers' Trainer prints them.
+        print({**report.list_values(), "step": 1, "max_steps": 1, "epoch": 1.0}, flush=True)
     print(f"evaluate: done {json.dumps({**report.to_dict(), 'report': str(path)})}", flush=True)
     return 0
 
@@ -240,6 +252,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Evaluation:
     parser.add_argument("--seed", type=int, default=0, help="seed of examples and generation")
     parser.add_argument("--gates", type=json.loads, default={}, help="JSON object of gates by metric")
     parser.add_argument("--confidence", type=float, default=0.95, help="level of the confidence intervals")
+    parser.add_argument("--tracked", action="store_true", help="print the values for an experiment tracker")
     given = parser.parse_args(arguments)
     settings = Settings(
         given.limit,
@@ -266,6 +279,7 @@ def _parse_arguments(arguments: Sequence[str]) -> Evaluation:
         settings,
         given.gates,
         given.confidence,
+        given.tracked,
     )
 
 

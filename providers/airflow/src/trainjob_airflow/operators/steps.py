@@ -863,6 +863,7 @@ class EvaluateOperator(EvaluationOperator):
         "output_path",
         "image",
         "step_resources",
+        "tracking",
         "after_jobs",
         "any_run",
         "env",
@@ -912,6 +913,7 @@ class EvaluateOperator(EvaluationOperator):
         output_path: str | None = None,
         image: str | None = None,
         resources: Mapping[str, Any] | None = None,
+        tracking: MLflow | WandB | TensorBoard | Mapping[str, Any] | str | None = None,
         after_jobs: Sequence[str] | None = None,
         any_run: bool | None = None,
         env: Mapping[str, Any] | None = None,
@@ -976,6 +978,8 @@ class EvaluateOperator(EvaluationOperator):
                 fixed versions. A function alone needs only what it imports, and numpy if there is a champion.
             resources: resources of the step's pod, such as `{"gpu": 1, "memory": "32Gi"}`. With several GPUs, the
                 layers of the model are divided among them.
+            tracking: experiment tracker that gets the scores of both models, and their differences: an `MLflow`,
+                `WandB` or `TensorBoard`, or a dict of its fields with `backend`.
             after_jobs: names of TrainJobs, one of which must have trained the model; by default any one of the same
                 workflow run. A model without a record of its TrainJob is always accepted, and so is the champion.
             any_run: whether to evaluate the model of any workflow run.
@@ -1043,6 +1047,7 @@ class EvaluateOperator(EvaluationOperator):
                 "output_path": output_path,
                 "image": image,
                 "resources": resources,
+                "tracking": tracking,
                 "after_jobs": after_jobs,
                 "any_run": any_run,
                 "env": env,

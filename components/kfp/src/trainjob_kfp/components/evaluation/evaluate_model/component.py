@@ -40,6 +40,7 @@ def evaluate_model(
     output_path: str = "evaluation",
     image: str = "",
     resources: Dict[str, Any] = {},
+    tracking: Dict[str, Any] = {},
     after_jobs: List[str] = [],
     any_run: bool = False,
     env: Dict[str, Any] = {},
@@ -132,6 +133,8 @@ def evaluate_model(
             fixed versions. A function alone needs only what it imports, and numpy if there is a champion.
         resources: Resources of the step's pod, such as `{"gpu": 1, "memory": "32Gi"}`. With several GPUs, the layers of
             the model are divided among them.
+        tracking: Experiment tracker that gets the scores of both models, and their differences: an `MLflow`, `WandB` or
+            `TensorBoard`, or a dict of its fields with `backend`.
         after_jobs: Names of TrainJobs, one of which must have trained the model; by default any one of the same
             workflow run. A model without a record of its TrainJob is always accepted, and so is the champion.
         any_run: Whether to evaluate the model of any workflow run.
