@@ -10,22 +10,13 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tests.support.demo_chain import laptop_with_demo_hub
-from tests.support.kubernetes_client import Client
 
 ROOT = Path(__file__).resolve().parents[2]
 DAGS = ROOT / "examples" / "airflow"
-# The claim that examples share over their runs.
-_CLAIM = {
-    "apiVersion": "v1",
-    "kind": "PersistentVolumeClaim",
-    "metadata": {"name": "tickets"},
-    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-}
 
 
 @contextlib.contextmanager
@@ -35,8 +26,6 @@ def laptop_with_tickets(folder: Path) -> Iterator[dict[str, str]]:
     That Airflow has its own home, and its default Kubernetes connection leads to the cluster.
     """
     with laptop_with_demo_hub(folder) as cluster:
-        with closing(Client.from_kubeconfig(str(cluster.kubeconfig))) as client:
-            client.create(_CLAIM, "default")
         yield airflow_environment(cluster.kubeconfig, folder / "airflow")
 
 

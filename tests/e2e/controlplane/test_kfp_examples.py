@@ -80,16 +80,27 @@ def test_each_example_compiles_as_documented(example, tmp_path):
 
 
 @pytest.mark.usefixtures("torchrun_lock")
-def test_a_good_model_is_promoted(laptop, finished_jobs, evidence):
-    """A candidate with a good score is promoted. tests/integration/kfp has the opposite case."""
-    log = run_pipeline(laptop, "promote_or_stop", "least_exact_match=0.8")
-    [score] = re.findall(r"^\s+score: ([\d.]+)$", log, re.MULTILINE)
-    assert float(score) > 0.8
-    assert set(parse_receipts(log)) == {"candidate", "export"}
+def test_a_good_model_is_promoted_and_a_worse_one_is_not(laptop, finished_jobs, evidence):
+    log = run_pipeline(laptop, "nightly_promotion")
+    [evaluation] = parse_evaluations(log)
+    assert evaluation["scores"]["answers/right"]["value"] > 0.8
+    assert evaluation["champion_scores"] == {}
+    [promotion] = [json.loads(text) for text in re.findall(r"promote: done (\{.*\})", log)]
+    assert (promotion["promoted"], promotion["before"]) == (True, "")
     assert len(finished_jobs()) == 6
+    log = run_pipeline(laptop, "nightly_promotion", "epochs=1.0", "minimum=0.0")
+    [evaluation] = parse_evaluations(log)
+    assert evaluation["passed"] is False
+    assert evaluation["differences"]["answers/right"]["high"] < 0
+    assert "promote: done" not in log
+    assert len(finished_jobs()) == 11
     assert set(finished_jobs().values()) == {Phase.COMPLETE}
     for row in ("Hub initializer", "TorchTune models", "export"):
         evidence("features", row=row, cell="KFP example")
+
+
+def parse_evaluations(log):
+    return [json.loads(text) for text in re.findall(r"evaluate: done (\{.*\})", log)]
 
 
 def test_a_sweep_exports_its_best_try(laptop, finished_jobs):

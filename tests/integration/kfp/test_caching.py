@@ -20,6 +20,7 @@ from tests.integration.kfp import golden
 from trainjob_kfp import (
     cleanup,
     evaluate,
+    evaluate_model,
     export_model,
     fine_tune,
     initialize_dataset,
@@ -72,12 +73,20 @@ def test_no_step_on_a_workspace_is_cached_in_any_part_of_a_pipeline():
 
 @dsl.pipeline(name="served")
 def served():
+    model = train(command=["true"])
+    place = {"workspace": "w", "tasks": ["tickets"], "after_jobs": [model.outputs["job"]]}
+    evaluate_model(champion={"service": "tickets"}, **place)
+    evaluate_model(champion_path="champion", **place)
     promote_model(model="s3://models/a", service="tickets")
     rollback_model(service="tickets")
 
 
-def test_what_changes_the_served_model_is_not_cached():
-    assert read_caching(served) == {"promote-model": False, "rollback-model": False}
+def test_what_reads_or_changes_the_served_model_is_not_cached():
+    cached = {"train": True, "evaluate-model-2": True}
+    assert read_caching(served) == {
+        **dict.fromkeys(("evaluate-model", "promote-model", "rollback-model"), False),
+        **cached,
+    }
 
 
 @dsl.pipeline(name="linked")
@@ -118,4 +127,4 @@ def test_the_steps_of_an_example_are_linked_or_not_cached(path, monkeypatch):
         linked = "after_jobs" in given
         assert linked or not (cached and "workspace" in given), name
         if name.startswith(("fine-tune", "export-model", "evaluate")):
-            assert linked or len(tasks) == 1 or path.stem == "promote_or_stop", name
+            assert linked or len(tasks) == 1 or path.stem == "nightly_promotion", name

@@ -88,7 +88,9 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
                 task.platform_config = LauncherSettings()
                 register_parameters(task)
         is_stale = arguments.get("workspace") and not arguments.get("after_jobs")
-        if (is_stale or self.python_func.__name__ in _NEVER_CACHED) and task.state is TaskState.FUTURE:
+        # Another model may have become the champion.
+        is_stale = is_stale or arguments.get("champion") or self.python_func.__name__ in _NEVER_CACHED
+        if is_stale and task.state is TaskState.FUTURE:
             task.set_caching_options(False)
         return task
 

@@ -132,7 +132,6 @@ def build_promotion_pipeline(workspace: dsl.WorkspaceConfig) -> Any:
                 after_jobs=[dataset.outputs["job"], model.outputs["job"]],
                 **_IN_ALL_STEPS,
             )
-            scored.set_caching_options(False)  # the served model is no input
             scored.set_accelerator_type(gpu_type).set_accelerator_limit(gpus)
             scored.set_cpu_limit(cpu).set_memory_limit(memory)
             promote_if_passed(
