@@ -101,6 +101,7 @@ class Report:
 
     def list_values(self) -> dict[str, float]:
         """Return scores, those of the champion, and differences by name."""
+        groups: dict[str, Mapping[str, Score | Difference]]
         groups = {"": self.scores, "champion/": self.champion_scores, "difference/": self.differences}
         found = {f"{start}{name}": each.value for start, group in groups.items() for name, each in group.items()}
         return {name: value for name, value in found.items() if math.isfinite(value)}
