@@ -40,12 +40,13 @@ def _read_file(file: Path, field: str) -> Iterator[Any]:
         for batch in ParquetFile(file).iter_batches():
             yield from batch.to_pylist()
         return
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise InvalidSpec(Problem(field, f"{file}, row {number}", f"it must be JSON: {error}")) from None
+    with file.open(encoding="utf-8") as opened:
+        lines = list(opened)  # the caller may stop after any row, and the file must be closed then
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise InvalidSpec(Problem(field, f"{file}, row {number}", f"it must be JSON: {error}")) from None
 
 
 def are_messages(values: Sequence[Any]) -> bool:
