@@ -24,6 +24,7 @@ from trainjob.frameworks.evaluation.held_out import (
     read_rows,
     summarize_losses,
 )
+from trainjob.frameworks.row_files import iterate_rows
 
 BEGIN, END = 1, 2  # tokens that begin and end a text; the others are the characters
 CHAT = [
@@ -189,3 +190,18 @@ def test_a_model_that_gives_no_number_has_no_rows_to_compare():
     assert (one.value, one.stderr) == (0.5, None)
     assert compare(one, diverged, 0.95, divide_sums) is None
     assert compare(one, one, 0.95, divide_sums).high == 0
+
+
+def test_a_folder_of_a_fetch_has_the_prepared_rows_alone(tmp_path):
+    files = {
+        ".trainjob-fetch/record.jsonl": '{"format": "trainjob-fetch"}',
+        "source/rows.jsonl": '{"question": "q"}',
+        "data/train.jsonl": '{"text": "a"}',
+        "eval/eval.jsonl": '{"text": "b"}',
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert [row for _, row in iterate_rows(tmp_path, "held_out")] == [{"text": "a"}, {"text": "b"}]
+    (tmp_path / "data/train.jsonl").unlink()
+    assert len([*iterate_rows(tmp_path, "held_out")]) == 2  # `source` is a folder like any other then

@@ -119,7 +119,7 @@ def build_promotion_pipeline(workspace: dsl.WorkspaceConfig) -> Any:
             scored = evaluate_model(
                 model_path="model",
                 champion={"service": service, "endpoint": model_endpoint},
-                held_out="dataset",
+                held_out="dataset/data",  # the prepared rows
                 tasks=tasks,
                 gates=gates,
                 limit=limit,

@@ -24,10 +24,23 @@ def iterate_rows(path: Path, field: str) -> Iterator[tuple[str, Any]]:
     Raises:
         InvalidSpec: a row is not JSON, or the image cannot read Parquet.
     """
-    found = path.rglob("[!.]*") if path.is_dir() else [path]
-    for file in sorted(each for each in found if each.suffix in _SUFFIXES and each.is_file()):
+    for file in _list_files(path):
         for number, row in enumerate(_read_file(file, field), start=1):
             yield f"{file}, row {number}", row
+
+
+def _list_files(path: Path) -> list[Path]:
+    """Return the files with rows, without hidden ones such as the record of a fetch.
+
+    A fetch that has prepared rows keeps the files that it has read in `source` (trainjob.programs.fetch.preparation).
+    """
+    found = [path]
+    if path.is_dir():
+        is_prepared = (path / "data" / "train.jsonl").is_file()
+        parts = {file: file.relative_to(path).parts for file in path.rglob("*")}
+        visible = [file for file in parts if not any(part.startswith(".") for part in parts[file])]
+        found = [file for file in visible if not (is_prepared and parts[file][0] == "source")]
+    return sorted(file for file in found if file.suffix in _SUFFIXES and file.is_file())
 
 
 def _read_file(file: Path, field: str) -> Iterator[Any]:
