@@ -106,7 +106,7 @@ CHAMPION_PACKAGES = (
     *(name for name in PROMOTION_PACKAGES if name not in EVALUATION_PACKAGES),
     "trainjob.frameworks.checkpoint_copies.lock",
 )
-"""What the evaluation's program needs besides to find and fetch a champion."""
+"""Modules with which the evaluation's program finds and fetches a champion."""
 _CHAMPION_FIELDS = {"uri", "alias", "service", "service_kind"}
 _REGISTRY_FIELDS = {"server", "tracking_uri", "model"}
 _ACCOUNT = "trainjob-promotion"  # manifests/promotion

@@ -48,7 +48,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Promotion:
-    """One promotion of a model.
+    """A promotion of a model, as the record keeps it.
 
     Attributes:
         key: identifies the step in its workflow run: the same text in all tries.
@@ -76,12 +76,12 @@ class Promotion:
 
     @property
     def is_open(self) -> bool:
-        """Whether the promotion or its rollback is not complete."""
+        """True while the promotion or its rollback is in progress."""
         return self.state in (ROLLING_OUT, ROLLING_BACK)
 
     @property
     def is_late(self) -> bool:
-        """Whether its process should have ended; then it was killed."""
+        """True after `until`: a promotion that is still open then was left by a killed process."""
         return datetime.now(timezone.utc) >= datetime.fromisoformat(self.until)
 
 

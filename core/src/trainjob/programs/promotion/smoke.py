@@ -1,4 +1,4 @@
-"""One request to a served model, which shows that it answers."""
+"""Send a request to a served model to verify that it answers."""
 
 from __future__ import annotations
 
