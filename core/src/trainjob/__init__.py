@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from trainjob.spec import (
         BuiltinTrainer,
         Champion,
+        Code,
         CustomTrainer,
         CustomTrainerContainer,
         DataCacheInitializer,
@@ -91,6 +92,7 @@ __all__ = [
     "BuiltinTrainer",
     "Champion",
     "Cluster",
+    "Code",
     "CommandFailed",
     "Connection",
     "CustomTrainer",

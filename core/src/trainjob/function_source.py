@@ -217,7 +217,9 @@ def _check_names(function: Any, source: str, field: str) -> None:
     missing = [name for name in sorted(wanted - written - {*dir(builtins)}) if not name.startswith("__")]
     if missing:
         names = ", ".join(missing)
-        advice = "import such names inside it" + (", or pass their values in func_args" if field == _FIELD else "")
+        advice = "import such names inside it"
+        if field == _FIELD:
+            advice += ", or pass their values in func_args; modules of your project travel with code"
         raise _invalid_function(
             field,
             function,
@@ -244,7 +246,7 @@ def _check_runs_in_pod(
     if defined and all(isinstance(node, (*_DEFINITIONS, ast.Import, ast.ImportFrom)) for node in own_body):
         raise _invalid_function(field, function, f"it only defines {', '.join(defined)}, and calls nothing")
     if any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(definition)):
-        rule = "it has a relative import: import by the full name, and install that package in the training image"
+        rule = "it has a relative import: import by the full name, from the training image or from a project in code"
         raise _invalid_function(field, function, rule)
     codes = compile(source, "function", "exec", dont_inherit=True).co_consts
     if any(isinstance(code, CodeType) and code.co_flags & inspect.CO_GENERATOR for code in codes):

@@ -33,7 +33,9 @@ _SUMMARY = "Submit, follow and manage Kubeflow TrainJobs."
 # Module of this package, function in it, and line in `trainjob --help`: the first line of the function's docstring.
 _COMMANDS = {
     "run": ("run", "run", "Create the TrainJobs of a file one by one, and follow each until it has ended."),
+    "dev": ("dev", "dev", "Run a training of a project again after each change of its files, until Ctrl-C."),
     "submit": ("submit", "submit", "Create the TrainJobs of a file, and print their names."),
+    "pack": ("pack", "pack", "Show what travels to the pods of a project's code, or write it into an archive."),
     "wait": ("wait", "wait", "Wait until TrainJobs have ended."),
     "logs": ("logs", "logs", "Print the logs of a TrainJob, of all steps and ranks."),
     "cancel": ("cancel", "cancel", "Delete TrainJobs that have not ended, with their pods."),

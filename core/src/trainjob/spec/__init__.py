@@ -4,6 +4,7 @@ Names and fields are those of the Kubeflow SDK if it has them. The SDK's own obj
 """
 
 from trainjob.spec.checkpoints import ResumeFrom
+from trainjob.spec.code import Code, PackedCode
 from trainjob.spec.evaluation import Champion, Evaluate, Gate, Generate
 from trainjob.spec.framework import FrameworkConfig
 from trainjob.spec.initializers import (
@@ -31,6 +32,7 @@ from trainjob.spec.watchdog import Watchdog
 __all__ = [
     "BuiltinTrainer",
     "Champion",
+    "Code",
     "CustomTrainer",
     "CustomTrainerContainer",
     "DataCacheInitializer",
@@ -49,6 +51,7 @@ __all__ = [
     "MLflowRegistry",
     "ModelCheck",
     "ModelRegistry",
+    "PackedCode",
     "Placement",
     "PodSecurityContext",
     "Promote",

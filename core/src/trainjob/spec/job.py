@@ -11,12 +11,13 @@ from typing_extensions import Self
 
 from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.base_request import BaseRequest, WaitSettings
+from trainjob.spec.code import CodeField
 from trainjob.spec.framework import get_framework
 from trainjob.spec.initializers import Initializer
 from trainjob.spec.queue import Queue
 from trainjob.spec.resources import Runtime, RuntimeField, get_builtin_example, is_stock_builtin
 from trainjob.spec.tracking import Tracking, needs_workspace
-from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer
+from trainjob.spec.trainers import BuiltinTrainer, CustomTrainerContainer, Trainer, to_trainer
 from trainjob.spec.volumes import WorkspaceField, check_workspace_is_free
 from trainjob.spec.watchdog import Watchdog
 
@@ -110,6 +111,7 @@ class TrainJob(BaseRequest):
             The image must contain Python, and the trainer must have a command.
         max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
             Python and files, None (null) leaves it to the runtime.
+        code: the same as `code` of the trainer, which gets it.
         options: options of the Kubeflow SDK's `train`, such as `Labels`, of `trainjob.options` or of the SDK; each
             sets another field.
     """
@@ -123,6 +125,7 @@ class TrainJob(BaseRequest):
     program: Program = "packed"
     model_check: ModelCheck | None = None
     max_restarts: int | None = Field(default=0, ge=0)
+    code: CodeField | None = Field(default=None, exclude=True)
     options: tuple[Any, ...] = Field(default=(), exclude=True)
 
     @model_validator(mode="before")
@@ -133,6 +136,19 @@ class TrainJob(BaseRequest):
         from trainjob.spec.sdk_options import apply_options  # only here: few DAGs need it when they are parsed
 
         return apply_options(fields, [*CustomTrainerContainer.model_fields])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _give_code_to_trainer(cls, fields: Any) -> Any:
+        if not isinstance(fields, Mapping) or not fields.get("code"):
+            return fields
+        trainer, code = to_trainer(fields.get("trainer") or {}), fields["code"]
+        if isinstance(trainer, BuiltinTrainer):
+            rule = "a BuiltinTrainer runs the runtime's own program: give a CustomTrainer or a CustomTrainerContainer"
+            raise invalid_field("code", code, rule)
+        if trainer.code is not None:
+            raise invalid_field("code", code, "the trainer has code, too: remove one of them")
+        return {**fields, "trainer": type(trainer).from_object({**dict(trainer), "code": code}), "code": None}
 
     @model_validator(mode="after")
     def _validate_combination(self) -> Self:
@@ -162,6 +178,7 @@ class TrainJob(BaseRequest):
                 "own PersistentVolumeClaim run InitializeDataset, InitializeModel and FineTune(workspace=...) on "
                 f"{STOCK_RUNTIME}",
             )
+        self._check_code()
         self._check_supervision()
         self._check_model_check()
         check_suspension(self, self.queue, self.runtime)
@@ -174,13 +191,24 @@ class TrainJob(BaseRequest):
             get_framework(config).check_builtin(config, model, "trainer.config")
         return self
 
+    def _check_code(self) -> None:
+        trainer = self.trainer
+        if not isinstance(trainer, CustomTrainerContainer):
+            return
+        for name in ("module", "script"):
+            if (given := getattr(trainer, name)) and trainer.code is None:
+                rule = 'it is in the project that travels: give its folder, such as code="."'
+                raise invalid_field(f"trainer.{name}", given, rule)
+        if trainer.code and not trainer.has_start:
+            raise invalid_field("trainer.module", None, "give module, script or command, because code needs a start")
+
     def _check_model_check(self) -> None:
         if self.model_check is None:
             return
         if isinstance(self.trainer, BuiltinTrainer):
             rule = "a BuiltinTrainer has its own PersistentVolumeClaim: leave it out"
             raise invalid_field("model_check", self.model_check, rule)
-        if isinstance(self.trainer, CustomTrainerContainer) and not self.trainer.command:
+        if isinstance(self.trainer, CustomTrainerContainer) and not self.trainer.has_start:
             raise invalid_field("trainer.command", None, "give the command to start, because model_check needs it")
         if self.workspace is None:
             raise invalid_field("workspace", None, "give the workspace with the folders of model_check")
@@ -191,7 +219,7 @@ class TrainJob(BaseRequest):
             if given and isinstance(self.trainer, BuiltinTrainer):
                 rule = f"a BuiltinTrainer can't be {verb}, because the runtime's own program runs"
                 raise invalid_field(name, given, f"{rule}: use FineTune(workspace=...)")
-            if given and isinstance(self.trainer, CustomTrainerContainer) and not self.trainer.command:
+            if given and isinstance(self.trainer, CustomTrainerContainer) and not self.trainer.has_start:
                 raise invalid_field("trainer.command", None, f"give the command to start, because {name} needs it")
         if self.tracking and needs_workspace(self.tracking) and self.workspace is None:
             raise invalid_field("workspace", None, "give a workspace, because the tracker writes its files there")

@@ -12,6 +12,7 @@ from typing_extensions import Self
 from trainjob.errors import InvalidSpec
 from trainjob.spec.base import Spec, invalid_field, to_json_value
 from trainjob.spec.checkpoints import ResumeFromField
+from trainjob.spec.code import CodeField
 from trainjob.spec.credential_checks import check_command, check_text, check_values
 from trainjob.spec.credential_rules import contains_credentials
 from trainjob.spec.framework import BuiltinConfigField
@@ -53,6 +54,7 @@ class CustomTrainer(TrainingNodes):
             function that `trainjob.frameworks.transformers` describes.
         resume_from: checkpoint of another training from which this one starts; only with `resume` and with
             `find_checkpoint_to_resume`. It is a `ResumeFrom`, a step, or a folder below `/workspace`.
+        code: folder of the project whose modules the function imports, such as `.`, or a `Code`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -65,6 +67,7 @@ class CustomTrainer(TrainingNodes):
     env: Env | None = None
     resume: bool = False
     resume_from: ResumeFromField = None
+    code: CodeField | None = None
 
     @field_validator("func_args")
     @classmethod
@@ -124,12 +127,20 @@ class CustomTrainerContainer(TrainingNodes):
         command: the program and its first arguments; by default the command of the runtime or of the image.
         args: further arguments; Kubernetes expands `$(NAME)` in these and in the command.
         env: environment variables by name; secrets as `SecretKeyReference`.
+        code: folder of the project that travels to the pods, such as `.`, or a `Code`. The command runs in it; `module`
+            or `script` may replace the command.
+        module: module of the project that is run, such as `package.train`; `args` are its arguments. torchrun starts it
+            on a torch runtime, mpirun on an MPI runtime, and Python on all others.
+        script: file of the project that is run in the same way, such as `scripts/train.py`.
     """
 
     image: str | None = Field(default=None, min_length=1)
     command: tuple[str, ...] | None = None
     args: tuple[str, ...] | None = None
     env: Env | None = None
+    code: CodeField | None = None
+    module: str | None = None
+    script: str | None = None
 
     @field_validator("command", "args")
     @classmethod
@@ -145,6 +156,34 @@ class CustomTrainerContainer(TrainingNodes):
         if command is not None and not (command and command[0]):
             raise invalid_field("", command, "it must name a program; omit it to use the runtime's command")
         return command
+
+    @field_validator("module")
+    @classmethod
+    def _validate_module(cls, module: str | None) -> str | None:
+        if module is not None and not all(map(str.isidentifier, module.split("."))):
+            raise invalid_field("", module, "it must be the name of a module, such as package.train")
+        return module
+
+    @field_validator("script")
+    @classmethod
+    def _validate_script(cls, script: str | None) -> str | None:
+        if script is not None and (not script.endswith(".py") or script.startswith("/") or ".." in script.split("/")):
+            raise invalid_field(
+                "", script, "it must be the path of a .py file in the project, such as scripts/train.py"
+            )
+        return script
+
+    @model_validator(mode="after")
+    def _validate_start(self) -> Self:
+        given = [name for name in ("command", "module", "script") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise invalid_field(given[1], getattr(self, given[1]), f"{given[0]} is given, too: remove one of them")
+        return self
+
+    @property
+    def has_start(self) -> bool:
+        """Whether it says what to start, so that the runtime's command is not used."""
+        return any((self.command, self.module, self.script))
 
 
 def validate_command(words: tuple[str, ...], field: str) -> tuple[str, ...]:
@@ -180,7 +219,7 @@ def trainer_image(name: str) -> str:
     return f"ghcr.io/kubeflow/trainer/{name}:v2.3.0"
 
 
-def _to_trainer(value: Any) -> Any:
+def to_trainer(value: Any) -> Any:
     """Return a trainer, converted to our class from a dict or from an object of the SDK.
 
     A field that only one class has determines the class.
@@ -202,4 +241,4 @@ def _to_trainer(value: Any) -> Any:
 
 # Without `InstanceOf` pydantic would try each class of the union with the attributes of the chosen one.
 _AnyTrainer = InstanceOf[BuiltinTrainer] | InstanceOf[CustomTrainer] | InstanceOf[CustomTrainerContainer]
-Trainer = Annotated[_AnyTrainer, BeforeValidator(_to_trainer)]
+Trainer = Annotated[_AnyTrainer, BeforeValidator(to_trainer)]

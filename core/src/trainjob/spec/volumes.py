@@ -18,10 +18,18 @@ from trainjob.spec.kubernetes_values import POD_SPEC, check_kubernetes_value
 WORKSPACE = "/workspace"
 # A volume's name is a DNS label (Kubernetes 1.36, pkg/apis/core/validation).
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-WORKSPACE_VOLUME = "workspace"
-# `workspace` is our volume. The others are the Trainer's: it replaces a volume of the same name with its own, or JobSet
-# refuses to create the Job (Trainer 2.3, pkg/runtime/framework/plugins; JobSet 0.12 webhook).
-_RESERVED_NAMES = (WORKSPACE_VOLUME, "initializer", "kubeflow-trainer-token", "mpi-ssh-auth", "mpi-hostfile")
+WORKSPACE_VOLUME, CODE_VOLUME, CHANGES_VOLUME = "workspace", "trainjob-code", "trainjob-changes"
+# The first three are our volumes. The others are the Trainer's: it replaces a volume of the same name with its own, or
+# JobSet refuses to create the Job (Trainer 2.3, pkg/runtime/framework/plugins; JobSet 0.12 webhook).
+_RESERVED_NAMES = (
+    WORKSPACE_VOLUME,
+    CODE_VOLUME,
+    CHANGES_VOLUME,
+    "initializer",
+    "kubeflow-trainer-token",
+    "mpi-ssh-auth",
+    "mpi-hostfile",
+)
 # Lists of a pod patch have at most 128 items (Trainer 2.2, pkg/apis/trainer/v1alpha1/trainjob_types.go); one item is
 # the workspace.
 _MAX_VOLUMES = 127
