@@ -9,6 +9,8 @@ import os
 
 __all__ = [
     "ATTEMPT_VARIABLE",
+    "CODE_ARCHIVE",
+    "CODE_RECORDS",
     "JOB_VARIABLE",
     "NAME_VARIABLE",
     "POD_VARIABLE",
@@ -18,6 +20,10 @@ __all__ = [
 
 ATTEMPT_VARIABLE = "TRAINJOB_ATTEMPT"
 """Environment variable with the number of the TrainJob among those of its step, from 1."""
+CODE_ARCHIVE = "ARCHIVE"
+"""Word of a command that is replaced by the path of the archive which `trainjob.programs.code_fetch` has fetched."""
+CODE_RECORDS = ".trainjob/trainings"
+"""Folder of the workspace with the origin of the code of each TrainJob whose project travelled, in `NAME.json`."""
 JOB_VARIABLE = "TRAINJOB_JOB_UID"
 """Environment variable with the uid of the Job that has created the pod, or its predecessor in the same TrainJob."""
 NAME_VARIABLE = "TRAINJOB_NAME"

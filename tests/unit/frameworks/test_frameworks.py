@@ -20,7 +20,8 @@ from trainjob.frameworks.workspace_framework import PROGRAM_DEPENDENCIES
 from trainjob.manifest import spec_hash
 from trainjob.manifest.function import RESUME_MODULES
 from trainjob.manifest.model_check import origin_program
-from trainjob.manifest.steps import FETCH_PACKAGES, PREPARATION_PACKAGES, export_program
+from trainjob.manifest.program_packages import FETCH_PACKAGES, PREPARATION_PACKAGES
+from trainjob.manifest.steps import export_program
 from trainjob.manifest.supervision import supervision_program
 from trainjob.packing import pack_sources, program_command
 from trainjob.spec import FrameworkConfig

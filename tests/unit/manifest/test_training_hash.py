@@ -14,6 +14,7 @@ from trainjob import (
     FineTune,
     InitializeDataset,
     InitializeModel,
+    InvalidSpec,
     TrainJob,
     TrainJobManifest,
     spec,
@@ -26,6 +27,7 @@ from trainjob.frameworks.trl import argument_table
 from trainjob.manifest import spec_hash, training_hash, weight_fields
 from trainjob.manifest.identity import UNHASHED_FIELDS
 from trainjob.manifest.training_identity import CONTINUED_FIELDS, OPERATIONAL_FIELDS
+from trainjob.spec import PackedCode
 
 CONFIGS = (torchtune.TorchTuneConfig, trl.TRLConfig, llamafactory.LLaMAFactoryConfig, unsloth.UnslothConfig)
 DATASETS = (spec.HuggingFaceDatasetInitializer, spec.S3DatasetInitializer, spec.DataCacheInitializer)
@@ -53,7 +55,7 @@ RESULT_FIELDS = {
         max_steps_per_epoch method num_nodes overrides packing peft_config precision preference_tuning quantization
         quantization_aware reward_functions seed teacher_path template trl_version unsloth_version use_vllm weight_decay
     """,
-    "trainer": "args command config env func func_args resume_from",
+    "trainer": "args code command config env func func_args module resume_from script",
     "dataset": DATASET_FIELDS,
     "initializer.dataset": DATASET_FIELDS,
 }
@@ -236,3 +238,35 @@ def test_long_values_are_hashed():
     assert fields["trainer.func_args.text"].startswith("sha256:")
     assert fields["function"].startswith("sha256:")
     assert all(len(json.dumps(value)) < 100 for value in fields.values())
+
+
+def with_code(**fields):
+    return container(command=("python", "train.py"), code=PackedCode(**{"sha256": "12" * 32, **fields}))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"commit": "abc", "branch": "main", "modified": True},
+        {"archive": "AAAA", "size": 3, "files": 1, "path": "/home/me/project"},
+        {"config_map": "trainjob-code-12"},
+        {"uri": f"s3://models/code-{'12' * 32}.tar.gz", "secret": "s3", "endpoint": "https://minio.example.org"},
+    ],
+)
+def test_the_place_and_the_commit_of_code_are_in_no_identity(fields):
+    assert spec_hash(with_code(**fields)) == spec_hash(with_code())
+    assert training_hash(with_code(**fields)) == training_hash(with_code())
+    assert weight_fields(with_code(**fields)) == weight_fields(with_code())
+
+
+@pytest.mark.parametrize("fields", [{"sha256": "34" * 32}, {"requirements": "uv.lock"}])
+def test_other_code_is_another_request_with_other_weights(fields):
+    assert spec_hash(with_code(**fields)) != spec_hash(with_code())
+    assert training_hash(with_code(**fields)) != training_hash(with_code())
+    assert weight_fields(with_code(**fields)) != weight_fields(with_code())
+    assert weight_fields(with_code())["trainer.code.sha256"] == "12" * 32
+
+
+def test_code_that_is_not_packed_has_no_identity():
+    with pytest.raises(InvalidSpec, match=r"trainer.code cannot be .*it is not packed"):
+        spec_hash(container(command=("python", "train.py"), code="."))

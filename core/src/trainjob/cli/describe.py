@@ -111,6 +111,7 @@ def _facts(description: Description, spec: Mapping[str, Any]) -> Iterator[tuple[
             yield name.replace("_", " "), spec[name]
     yield "size", _size(spec)
     yield from spec.get("initializers", {}).items()
+    yield from (("code", _describe_code(code)) for code in [spec.get("code")] if code)
     for name in ("command", "env", "claims"):
         if name in spec:
             words = shorten_command(spec[name]) if name == "command" else spec[name]
@@ -123,6 +124,17 @@ def _facts(description: Description, spec: Mapping[str, Any]) -> Iterator[tuple[
         yield "progress", f"{progress}{at}"
     if description.start:
         yield "start", description.start
+
+
+def _describe_code(code: Mapping[str, Any]) -> str:
+    code = {"commit": "", **code}
+    commit = f"commit {code['commit'][:12]}{' of ' * bool(code.get('branch'))}{code.get('branch', '')}"
+    words = (
+        f"{code.get('sha256', '')[:12]}",
+        commit if code.get("commit") else "",
+        "modified" * bool(code.get("modified")),
+    )
+    return table_format.join_words(words)
 
 
 def _size(spec: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import re
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from trainjob.lifecycle import RunKey
 from trainjob.lifecycle.prepared_job import PreparedJob, prepare_job
 from trainjob.manifest import spec_hash
 from trainjob.manifest.request_parser import parse_documents
+from trainjob.project_code import pack_request
 from trainjob.spec import Step
 from trainjob.spec.yaml_documents import SourceDocument
 
@@ -114,8 +115,19 @@ def read_file(file: str, name: str, run_id: str) -> FileContent:
     """
     found = parse_documents(_read_text(file), "standard input" if file == "-" else file, name=name)
     _check_tasks(found.sources, [_task_name(request) for request in found.requests])
+    folder = Path() if file == "-" else Path(file).parent
     pairs = zip(found.requests, found.sources, strict=True)
-    return FileContent([to_user_request(request, run_id, source) for request, source in pairs], found.runtimes)
+    packed = [(_pack_code(request, folder, source), source) for request, source in pairs]
+    return FileContent([to_user_request(request, run_id, source) for request, source in packed], found.runtimes)
+
+
+def _pack_code(request: Step, folder: Path, source: SourceDocument) -> Step:
+    """Pack the code of a request; its path starts at the folder of the file."""
+    try:
+        return pack_request(request, folder.absolute())
+    except InvalidSpec as error:
+        problems = [replace(one, field=f"{source.locate(one.field)}: {one.field}") for one in error.problems]
+        raise InvalidSpec(problems, hint=error.hint) from None
 
 
 def to_user_request(request: Step, run_id: str = "", source: SourceDocument | None = None) -> UserRequest:

@@ -15,6 +15,7 @@ from trainjob.cli.runtime_files import APPLY_RUNTIMES, create_runtimes
 from trainjob.lifecycle import submit as submit_one
 from trainjob.lifecycle.prepared_job import preview_manifest
 from trainjob.manifest import Dialect, adapt_manifest, build_trainjob
+from trainjob.manifest.code import preview_config_map
 from trainjob.manifest.review import summarize_manifest
 from trainjob.manifest.runtime_documents import set_namespace
 
@@ -99,6 +100,8 @@ def print_manifests(manifests: Sequence[Mapping[str, Any]], output: Output | Non
 def preview_file(content: FileContent, namespace: str, dialect: Dialect | None) -> list[dict[str, Any]]:
     """Return the TrainJobs that would be sent to the cluster in its current state.
 
+    The ConfigMaps with their code come first.
+
     They are checked against the runtimes of the file, otherwise against those of the cluster. With a dialect, no
     cluster is contacted.
 
@@ -109,8 +112,12 @@ def preview_file(content: FileContent, namespace: str, dialect: Dialect | None) 
     if dialect:
         prepared = [one.prepare(namespace) for one in content.requests]
         built = [build_trainjob(each.job, **each.build_metadata(1), dialect=dialect) for each in prepared]
-        return [adapt_manifest(each, dialect) for each in built]
-    with terminal.open_cluster() as cluster:
-        for runtime in content.runtimes:
-            cluster.runtimes.assume(set_namespace(runtime, namespace, cluster.namespace))
-        return [preview_manifest(cluster, one.prepare(namespace, cluster.namespace)) for one in content.requests]
+        manifests = [adapt_manifest(each, dialect) for each in built]
+    else:
+        with terminal.open_cluster() as cluster:
+            for runtime in content.runtimes:
+                cluster.runtimes.assume(set_namespace(runtime, namespace, cluster.namespace))
+            prepared = [one.prepare(namespace, cluster.namespace) for one in content.requests]
+            manifests = [preview_manifest(cluster, each) for each in prepared]
+    pairs = zip(prepared, manifests, strict=True)
+    return [*filter(None, (preview_config_map(each.job, manifest) for each, manifest in pairs)), *manifests]

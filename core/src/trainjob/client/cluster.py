@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from trainjob.client.backoff import retry
@@ -49,6 +50,9 @@ _PODS = Resource(
     kept_spec_fields=("restartPolicy", "volumes", "initContainers", "containers.resources"),
 )
 _CLAIMS = Resource("persistentvolumeclaims", "/api/v1", "")
+# Kubernetes 1.15 and later (apimachinery, meta/v1/types.go).
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_CONFIG_MAPS = Resource("configmaps", "/api/v1", "")
 _NAMESPACES = Resource("namespaces", "/api/v1", "", namespaced=False)
 
 
@@ -324,6 +328,16 @@ class Cluster:
         found = self._list(_PODS.collection_path(namespace), f"list pods in namespace {namespace}", query)
         return found[0] if found else None
 
+    def annotate_pod(self, name: str, namespace: str, uid: str, annotations: Mapping[str, str]) -> None:
+        """Add annotations to exactly this pod.
+
+        Raises:
+            NotFound: the pod does not exist.
+            Conflict: the name belongs to another pod by now.
+            ClusterError: the pod could not be changed.
+        """
+        self._patch(_PODS, name, namespace, uid, {"metadata": {"annotations": dict(annotations)}})
+
     def list_events(self, namespace: str, field_selector: str) -> list[dict[str, Any]]:
         """Return the core events of a namespace that match a field selector.
 
@@ -391,11 +405,7 @@ class Cluster:
             Conflict: a claim of this name exists.
             ClusterError: the request failed for another reason.
         """
-        namespace = claim["metadata"]["namespace"]
-        doing = f"create persistentvolumeclaims in namespace {namespace}"
-        return self._http.request(
-            "POST", _CLAIMS.collection_path(namespace), doing=doing, body=claim, check=_CLAIMS.check
-        )
+        return self._create(self._http.request, _CLAIMS, claim)
 
     def delete_claim(self, name: str, namespace: str, uid: str) -> bool:
         """Delete exactly this claim.
@@ -404,6 +414,53 @@ class Cluster:
             False if the claim was already gone, or its name belongs to another claim by now.
         """
         return self._delete(_CLAIMS, name, namespace, {"preconditions": {"uid": uid}})
+
+    # -- ConfigMaps ---------------------------------------------------------------------------------------------------
+
+    def get_config_map(self, name: str, namespace: str) -> dict[str, Any] | None:
+        """Return the ConfigMap, or None if it does not exist."""
+        return self._get(_CONFIG_MAPS, name, namespace)
+
+    def create_config_map(self, config_map: Mapping[str, Any]) -> dict[str, Any]:
+        """Create a ConfigMap; a temporary error is retried, so the first try may have created it.
+
+        Raises:
+            Conflict: a ConfigMap of this name exists.
+            ClusterError: the request failed for another reason.
+        """
+        return self._create(self._request_with_retries, _CONFIG_MAPS, config_map)
+
+    def patch_config_map(self, name: str, namespace: str, uid: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Apply a JSON merge patch to exactly this ConfigMap and return it.
+
+        Raises:
+            NotFound: the ConfigMap does not exist.
+            Conflict: the name belongs to another ConfigMap by now.
+            ClusterError: the ConfigMap could not be changed.
+        """
+        return self._patch(_CONFIG_MAPS, name, namespace, uid, changes)
+
+    def list_config_maps(self, namespace: str, selector: str) -> list[dict[str, Any]]:
+        """Return the metadata of ConfigMaps, without their data.
+
+        Args:
+            namespace: the namespace to list.
+            selector: label selector.
+
+        Raises:
+            ClusterError: the list request failed or was denied.
+        """
+        request = partial(self._request_with_retries, accept=_METADATA_ONLY)
+        doing, path = f"list configmaps in namespace {namespace}", _CONFIG_MAPS.collection_path(namespace)
+        return list_all(request, path, doing=doing, query={"labelSelector": selector})
+
+    def delete_config_map(self, name: str, namespace: str, uid: str) -> bool:
+        """Delete exactly this ConfigMap.
+
+        Returns:
+            False if the ConfigMap was already gone, or its name belongs to another ConfigMap by now.
+        """
+        return self._delete(_CONFIG_MAPS, name, namespace, {"preconditions": {"uid": uid}})
 
     # -- any kind -----------------------------------------------------------------------------------------------------
 
@@ -508,6 +565,11 @@ class Cluster:
     def _request_with_retries(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         return retry(lambda: self._http.request(method, path, **arguments), timeout=self._retry_seconds)
 
+    def _create(self, request: Callable[..., dict[str, Any]], resource: Resource, obj: Any) -> dict[str, Any]:
+        namespace = obj["metadata"]["namespace"]
+        doing = f"create {resource.plural} in namespace {namespace}"
+        return request("POST", resource.collection_path(namespace), doing=doing, body=obj, check=resource.check)
+
     def _get(self, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
         doing = f"get {resource.plural} in namespace {namespace}"
         try:
@@ -516,6 +578,14 @@ class Cluster:
             )
         except NotFound:
             return None
+
+    def _patch(
+        self, resource: Resource, name: str, namespace: str, uid: str, changes: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        doing = f"patch {resource.plural} in namespace {namespace}"
+        body = {**changes, "metadata": {**changes.get("metadata", {}), "uid": uid}}
+        path = resource.object_path(namespace, name)
+        return self._request_with_retries("PATCH", path, doing=doing, body=body, check=resource.check)
 
     def _list(self, path: str, doing: str, query: Mapping[str, Any]) -> list[dict[str, Any]]:
         return list_all(self._request_with_retries, path, doing=doing, query=query)

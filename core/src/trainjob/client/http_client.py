@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS, _READ_SECONDS = 5.0, 30.0
 _RELOAD_SECONDS = 1.0  # between two loads of the credentials, because a credential plugin may take long
+_JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
 
 
@@ -71,6 +72,7 @@ class HttpClient:
         doing: str,
         query: Mapping[str, Any] | None = None,
         body: Any = None,
+        accept: str = _JSON,
         check: ResponseCheck = check_json_object,
     ) -> dict[str, Any]:
         """Send one request and return the JSON of the response.
@@ -81,13 +83,14 @@ class HttpClient:
             doing: purpose of the request, for error messages: `list pods in namespace default`.
             query: query parameters; those that are None are left out.
             body: a JSON value.
+            accept: header `Accept`, a form of JSON.
             check: returns what is wrong with the JSON, or an empty string.
 
         Raises:
             InvalidResponse: the status is 2xx, but the body is empty or does not pass the check.
             ClusterError: the status is not 2xx, or there is no response.
         """
-        response = self.open(method, path, doing=doing, query=query, body=body, read_seconds=_READ_SECONDS)
+        response = self.open(method, path, doing=doing, query=query, body=body, accept=accept)
         try:
             content = self._read(response, doing)
         finally:
@@ -117,6 +120,7 @@ class HttpClient:
         doing: str,
         query: Mapping[str, Any] | None = None,
         body: Any = None,
+        accept: str = _JSON,
         read_seconds: float | None = _READ_SECONDS,
     ) -> Any:
         """Send one request and return the open urllib3 response, for streams.
@@ -129,13 +133,14 @@ class HttpClient:
             doing: see [request][].
             query: see [request][].
             body: see [request][].
+            accept: see [request][].
             read_seconds: longest silence on the stream, in seconds; None means no limit.
 
         Raises:
             ClusterError: the status is not 2xx, or there is no response.
         """
         kind = kind_of_request(method, path, watch=bool(query and query.get("watch")))
-        arguments = (method, path, query, body, doing, read_seconds)
+        arguments = (method, path, query, body, accept, doing, read_seconds)
         client = self._client
         try:
             try:
@@ -150,16 +155,24 @@ class HttpClient:
         return response
 
     def _send(
-        self, client: ApiClient, method: str, path: str, query: Any, body: Any, doing: str, read_seconds: float | None
+        self,
+        client: ApiClient,
+        method: str,
+        path: str,
+        query: Any,
+        body: Any,
+        accept: str,
+        doing: str,
+        read_seconds: float | None,
     ) -> Any:
         import urllib3
         from kubernetes.client.exceptions import ApiException
 
         # Impersonation may need several headers of one name.
         headers = urllib3.HTTPHeaderDict(client.default_headers)
-        headers.update({"Accept": "application/json", "User-Agent": "trainjob"})
+        headers.update({"Accept": accept, "User-Agent": "trainjob"})
         if body is not None:
-            headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else "application/json"
+            headers["Content-Type"] = _MERGE_PATCH if method == "PATCH" else _JSON
         parameters = [(key, _query_text(value)) for key, value in (query or {}).items() if value is not None]
         try:
             client.update_params_for_auth(headers, parameters, ["BearerToken"])  # a plugin may run again

@@ -32,6 +32,7 @@ def spec_facts(job: Mapping[str, Any]) -> dict[str, Any]:
         "runtime": {"kind": get_str(spec, "runtimeRef", "kind"), "name": get_str(spec, "runtimeRef", "name")},
         "image": get_str(trainer, "image"),
         "command": command_of(job),
+        "code": labels.get_code(get_mapping(job, "metadata")),
         "env": [get_str(variable, "name") for variable in get_list(trainer, "env")],
         "nodes": get_int(trainer, "numNodes") or None,
         "processes_per_node": trainer.get("numProcPerNode"),

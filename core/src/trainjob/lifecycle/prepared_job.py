@@ -30,8 +30,9 @@ from trainjob.manifest import (
     training_hash,
 )
 from trainjob.manifest.additions import avoid_nodes
+from trainjob.manifest.code import describe_code, find_code
 from trainjob.manifest.node_counts import find_range, find_shrinking
-from trainjob.spec import Step, TrainJob, TrainJobManifest
+from trainjob.spec import Code, Step, TrainJob, TrainJobManifest
 from trainjob.status import Phase, derive_verdict
 from trainjob.status.nested_fields import get_int, get_mapping
 
@@ -92,6 +93,7 @@ class PreparedJob:
                 labels.RUN_KEY: key.canonical,
                 labels.SPEC_HASH: self.spec_hash,
                 labels.TRAINING_HASH: self.training_hash,
+                **({labels.CODE: describe_code(code)} if (code := find_code(self.request)) else {}),
                 **{name: text for name, text in given.items() if text},
             },
         }
@@ -108,7 +110,7 @@ def prepare_job(
     renewal: str = "",
     earlier: Resubmission | None = None,
 ) -> PreparedJob:
-    """Prepare a request without access to the cluster.
+    """Prepare a request without access to the cluster; pack its code if it is not packed.
 
     `trainjob.lifecycle.submit` explains the arguments.
 
@@ -123,9 +125,9 @@ def prepare_job(
         earlier: what follows from the earlier attempts of this try.
 
     Raises:
-        InvalidSpec: the request cannot be expressed, or its manifest names another namespace.
+        InvalidSpec: the request cannot be expressed, its manifest names another namespace, or its code can't be packed.
     """
-    earlier = earlier or Resubmission()
+    earlier, request = earlier or Resubmission(), _pack_code(request)
     job = _build_job(request, key, earlier, variables or {})
     selected_namespace = _select_namespace(job, namespace) or default_namespace
     return PreparedJob(
@@ -140,6 +142,14 @@ def prepare_job(
         earlier,
         variables or {},
     )
+
+
+def _pack_code(request: Step | TrainJob) -> Step | TrainJob:
+    if not isinstance(request, TrainJob) or not isinstance(getattr(request.trainer, "code", None), Code):
+        return request
+    from trainjob.project_code import pack_request  # here: the launcher of a pipeline has no project to read
+
+    return pack_request(request)
 
 
 def _build_job(

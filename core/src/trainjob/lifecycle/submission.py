@@ -43,6 +43,7 @@ from trainjob.errors import (
 from trainjob.lifecycle.adoption import adopt
 from trainjob.lifecycle.cancellation import cancel
 from trainjob.lifecycle.cluster_check import check_cluster_of_missing
+from trainjob.lifecycle.code_transfer import check_shared_config_map, provide_config_map, store_code
 from trainjob.lifecycle.identity import JobReference, RunKey, attempt_of, is_attempt_of
 from trainjob.lifecycle.job_search import list_labelled_jobs, list_unlabelled_jobs
 from trainjob.lifecycle.own_metadata import restore_metadata
@@ -135,7 +136,8 @@ def submit(
         InvalidSpec: the request cannot be expressed, needs another version of the Trainer, or does not fit its runtime;
             nothing was created.
         AdmissionRefused: the API server or a webhook refuses the TrainJob.
-        NotFound: Kubeflow Trainer is not installed, or a claim that the runtime needs does not exist.
+        NotFound: Kubeflow Trainer is not installed, or a claim that the runtime needs or the ConfigMap that the code
+            names does not exist.
         OwnershipConflict: a TrainJob of the same name exists and does not belong to this run key.
         WrongCluster: `known` belongs to another cluster.
         WaitTimeout: an earlier TrainJob was not deleted in time.
@@ -157,6 +159,7 @@ def submit(
     error: ClusterError | None = None
     known_jobs = [known] if known else []
     notices = _Notices(on_notice, on_submitted, known_jobs)
+    submit_code = partial(_submit_code, cluster, namespace=namespace, owner=owner, on_notice=on_notice)
     used_names = {(each.name, each.namespace) for each in known_jobs}
     while True:
         jobs = _add_known_jobs(cluster, list_labelled_jobs(cluster, key, namespace, notices.report_other), known_jobs)
@@ -169,24 +172,30 @@ def submit(
         if plan.adopt is not None:
             _delete(cluster, plan.delete)
             if adopted := _adopt(cluster, prepared, plan.adopt, plan.attempt):
+                reference = reference_to(adopted, adopted=True)
+                provide_config_map(cluster, job, adopted, reference)
                 notices.report(plan.notice)
                 notices.report_submitted(request, adopted)
-                return replace(reference_to(adopted, adopted=True), cluster=cluster.identity)
+                return replace(reference, cluster=cluster.identity)
             timer.pause([plan.adopt])
             continue
         manifest = build_manifest(cluster, job, build_metadata(plan.attempt), read_dialect=bool(plan.delete))
+        check_shared_config_map(cluster, job, namespace)
         _delete(cluster, plan.delete)
         used_names |= set() if first_submission else {_name_of(manifest)}
         is_terminating = plan.delete or plan.terminating or _has_terminating_dependents(cluster, used_names, jobs)
         if not is_terminating:
             timer.raise_if_expired(error)
+            store_code(cluster, job, namespace, submit_code, notices.report)
             if earlier or cluster.was_just_deleted(*_name_of(manifest), _CREATION_TIME_STEP):
                 time.sleep(_CREATION_TIME_STEP)
             try:
                 created = restore_metadata(cluster, _create(cluster, job, manifest, send), manifest["metadata"])
+                reference = reference_to(created, adopted=False)
+                provide_config_map(cluster, job, created, reference)
                 notices.report_defaults(request, created)
                 notices.report_submitted(request, created)
-                return replace(reference_to(created, adopted=False), cluster=cluster.identity)
+                return replace(reference, cluster=cluster.identity)
             except Conflict as conflict:  # the name exists: it is our TrainJob, or another owner has the name
                 error = conflict
                 known_jobs += _get_own_jobs(cluster, manifest["metadata"]["name"], namespace, key)
@@ -196,6 +205,10 @@ def submit(
                     raise
         first_submission = False  # after a failed creation, a TrainJob may have been created and deleted
         timer.pause([*plan.terminating, *plan.delete] or [manifest], None if is_terminating else error)
+
+
+def _submit_code(cluster: Cluster, request: TrainJob, key: RunKey, renewal: str, **arguments: Any) -> JobReference:
+    return submit(cluster, request, key, renewal=renewal, **arguments)
 
 
 def _adopt(cluster: Cluster, prepared: PreparedJob, job: Mapping[str, Any], attempt: int) -> Mapping[str, Any] | None:

@@ -10,6 +10,7 @@ from typing import Any
 from trainjob.addresses import parse_source
 from trainjob.job_variables import ATTEMPT_VARIABLE, JOB_VARIABLE, NAME_VARIABLE, POD_VARIABLE, RUN_VARIABLE
 from trainjob.manifest.additions import build_from_manifest
+from trainjob.manifest.code import code_env, find_code, list_code_volumes, unpacking_command
 from trainjob.manifest.compatibility import (
     check_dialect_support,
     resolve_node_counts,
@@ -85,7 +86,7 @@ def build_trainjob(
         "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": job.runtime.kind, "name": job.runtime.name},
         **({"initializer": initializer} if (initializer := _initializer(job.initializer)) else {}),
         **({"trainer": trainer} if (trainer := _trainer(job, dialect, metadata)) else {}),
-        **_runtime_patches(job, dialect),
+        **_runtime_patches(job, dialect, metadata),
         **({"activeDeadlineSeconds": math.ceil(job.deadline.total_seconds())} if job.deadline else {}),
         **({"suspend": True} if job.suspend else {}),
         **({"managedBy": job.managed_by} if job.managed_by else {}),
@@ -109,6 +110,9 @@ def _trainer(job: TrainJob, dialect: Dialect, metadata: Mapping[str, Any]) -> di
         )
     env, is_watched = trainer.env, job.watchdog is not None
     words = function_command(trainer, is_watched=is_watched) if isinstance(trainer, CustomTrainer) else trainer.command
+    if code := find_code(job):
+        words = unpacking_command(job, code, words or (), metadata["name"])
+        env = {**code_env(code), **(env or {})}
     if job.workspace:
         env = {**_own_variables(metadata), **(env or {})}
     if job.model_check:
@@ -180,9 +184,9 @@ def _node_fields(
     return {"numNodes": nodes, "numProcPerNode": processes, "resourcesPerNode": per_node or None}
 
 
-def _runtime_patches(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
+def _runtime_patches(job: TrainJob, dialect: Dialect, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields that change the runtime; the request's own patches are the last."""
-    ours = _pod_patch(job, dialect)
+    ours = _pod_patch(job, dialect, metadata)
     patches = [*ours.get("runtimePatches", ()), *job.runtime_patches]
     if len(patches) > MAX_PATCHES:
         rule = f"at most {MAX_PATCHES - len(patches) + len(job.runtime_patches)} fit into this TrainJob"
@@ -190,16 +194,17 @@ def _runtime_patches(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
     return {**ours, "runtimePatches": patches} if job.runtime_patches else ours
 
 
-def _pod_patch(job: TrainJob, dialect: Dialect) -> Mapping[str, Any]:
+def _pod_patch(job: TrainJob, dialect: Dialect, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     placement, container = (_placement(job.placement), _container(job.placement)) if job.placement else ({}, {})
-    metadata = _pod_metadata(job)
-    if job.workspace is None and not job.volumes and not placement and not container and not metadata:
+    volumes, mounts = _volumes_and_mounts(job, metadata)
+    texts = _pod_metadata(job)
+    if not (volumes or placement or container or texts):
         return {}
     has_both = is_stock_builtin(job.runtime.name, job.runtime.kind)
     kinds = [kind for kind in ("dataset", "model") if has_both or getattr(job.initializer, kind, None)]
     launcher = [_LAUNCHER_JOB] if uses_stock_mpi(job) else []
     names = [_TRAINER_JOB, *launcher, *(f"{kind}-initializer" for kind in kinds)]
-    return pod_patch(PodPatch(names, *_volumes_and_mounts(job), placement, metadata, container), dialect)
+    return pod_patch(PodPatch(names, volumes, mounts, placement, texts, container), dialect)
 
 
 def _pod_metadata(job: TrainJob) -> dict[str, dict[str, str]]:
@@ -217,9 +222,10 @@ def _pod_metadata(job: TrainJob) -> dict[str, dict[str, str]]:
     return {kind: given for kind, given in texts.items() if given}
 
 
-def _volumes_and_mounts(job: TrainJob) -> tuple[_Items, _Items]:
+def _volumes_and_mounts(job: TrainJob, metadata: Mapping[str, Any]) -> tuple[_Items, _Items]:
     """Return the pod's volumes, each once, and their mounts; the workspace's come first."""
-    mounted = [*([_workspace(job.workspace)] if job.workspace else []), *map(_volume, job.volumes)]
+    workspace = [_workspace(job.workspace)] if job.workspace else []
+    mounted = [*workspace, *list_code_volumes(job, metadata), *map(_volume, job.volumes)]
     sources = {mount["name"]: source for source, mount in mounted}
     return [{"name": name, **source} for name, source in sources.items()], [mount for _, mount in mounted]
 

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainjob.function_source import read_source
+from trainjob.manifest.code import find_code
 from trainjob.spec import BuiltinTrainer, CustomTrainer, FineTune, FrameworkConfig, Step, TrainJob
 from trainjob.spec.base_request import MAX_NAME_LENGTH, WaitSettings
 
 _MAX_ATTEMPTS = 100
-UNHASHED_FIELDS = ("name", "program", "tracking", "watchdog", "options", *WaitSettings.model_fields)
-"""Fields of a step that no hash has; the options of a TrainJob are in its other fields."""
+UNHASHED_FIELDS = ("name", "program", "tracking", "watchdog", "code", "options", *WaitSettings.model_fields)
+"""Fields of a step that no hash has; the options and the code of a TrainJob are in its other fields."""
+_CODE_FIELDS = ("sha256", "requirements")
 
 
 def spec_hash(step: Step) -> str:
@@ -35,12 +37,14 @@ def dump_request(step: Step) -> dict[str, Any]:
     """Return the request of a step as JSON values, without the values at their defaults.
 
     Raises:
-        InvalidSpec: the source of a function cannot be read.
+        InvalidSpec: the source of a function cannot be read, or the code of a project is not packed.
     """
     unhashed: dict[str, Any] = {**dict.fromkeys(UNHASHED_FIELDS, True), "trainer": {"func"}}
     content = step.model_dump(mode="json", exclude_defaults=True, exclude=unhashed)
     if isinstance(step, TrainJob) and isinstance(step.trainer, CustomTrainer):
         content["function"] = read_source(step.trainer.func)
+    if code := find_code(step):  # its place and its commit do not count
+        content["trainer"]["code"] = code.model_dump(include=set(_CODE_FIELDS), exclude_defaults=True)
     return content
 
 

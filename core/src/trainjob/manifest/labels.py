@@ -57,12 +57,29 @@ LIMIT_REACHED = f"{PREFIX}/limit-reached"
 """Annotation: time of a timeout that did not delete the TrainJob; the limits of the next try count from it."""
 EXPORTS, EXPORTED = f"{PREFIX}/exports", f"{PREFIX}/exported"
 """Annotations: on an export, the TrainJob whose own claim it reads; on that TrainJob, the exported model's location."""
+CODE = f"{PREFIX}/code"
+"""Annotation: SHA-256, commit and branch of the project that travels with the TrainJob, as a JSON object."""
+CHANGES = f"{PREFIX}/changes"
+"""Annotation: number of the changes that `trainjob dev` has sent. Its change makes the kubelet read them at once."""
 OWN_CLAIM_PREFIX = "initializer-"
 """Prefix of the claim on which a built-in run keeps its model; the TrainJob's name follows (Trainer 2.2 and later)."""
 MANAGED_BY: Mapping[str, str] = {"app.kubernetes.io/managed-by": "trainjob"}
 _LONGEST_VALUE = 63
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _COMMAND = "cli"
+
+
+def get_code(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of the annotation [CODE][]; empty without one.
+
+    Args:
+        metadata: metadata of the TrainJob.
+    """
+    try:
+        found = json.loads(get_str(metadata, "annotations", CODE) or "{}")
+    except ValueError:  # a user has changed it
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def label_value(text: str) -> str:

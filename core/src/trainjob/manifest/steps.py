@@ -25,6 +25,15 @@ from trainjob.manifest.environment import (
     secret_env,
 )
 from trainjob.manifest.node_counts import with_node_count
+from trainjob.manifest.program_packages import (
+    CHAMPION_PACKAGES,
+    EVALUATION_PACKAGES,
+    EXPORT_PACKAGES,
+    FETCH_PACKAGES,
+    GENERATION_PACKAGES,
+    PREPARATION_PACKAGES,
+    PROMOTION_PACKAGES,
+)
 from trainjob.manifest.tracking import list_parameters
 from trainjob.manifest.training_identity import weight_fields
 from trainjob.packing import program_command
@@ -62,51 +71,6 @@ from trainjob.spec.volumes import WORKSPACE, WORKSPACE_VOLUME
 
 _ProgramStep = InitializeDataset | InitializeModel | ExportModel | Evaluate | Generate | Promote | Rollback
 _SOURCE_VOLUME = "trainjob-source"  # of the claim or the image from which a step fetches
-FETCH_PACKAGES = ("trainjob.programs.fetch", "trainjob.addresses", "trainjob.credentials", "trainjob.errors")
-"""The fetch's program, and what it needs."""
-PREPARATION_PACKAGES = tuple(
-    f"trainjob.programs.{name}" for name in ("fetch.rows", "locked_library", "pip_installation")
-)
-"""What the fetch's program needs besides to prepare rows."""
-_SHARED_MODULES = (
-    "bucket",
-    "connections",
-    "credentials",
-    "folder",
-    "names",
-    "progress",
-    "record",
-    "retries",
-    "selection",
-)
-EXPORT_PACKAGES = (
-    "trainjob.programs.export",
-    *(f"trainjob.programs.fetch.{name}" for name in _SHARED_MODULES),
-    *(f"trainjob.{name}" for name in ("framework_modules", "job_variables", "addresses", "credentials", "errors")),
-    "trainjob.mlflow_names",
-    "trainjob.programs.registry_client",
-)
-"""The export's program, and what it needs besides modules of frameworks."""
-_MODEL_MODULES = (
-    *(f"trainjob.programs.{name}" for name in ("locked_library", "pip_installation")),
-    *(f"trainjob.frameworks.{name}" for name in ("durable_files", "model_folder", "row_files")),
-    *(f"trainjob.{name}" for name in ("job_variables", "credentials", "errors")),
-)
-EVALUATION_PACKAGES = ("trainjob.frameworks.evaluation", *_MODEL_MODULES)
-"""The evaluation's program, and what it needs."""
-GENERATION_PACKAGES = ("trainjob.frameworks.generation", "trainjob.frameworks.evaluation.lock", *_MODEL_MODULES)
-"""The generation's program, and what it needs."""
-PROMOTION_PACKAGES = (
-    "trainjob.programs.promotion",
-    "trainjob.programs.registry_client",
-    *(f"trainjob.{name}" for name in ("credentials", "errors")),
-)
-"""The program of promotions and rollbacks, and what it needs."""
-CHAMPION_PACKAGES = (
-    *(name for name in PROMOTION_PACKAGES if name not in EVALUATION_PACKAGES),
-    "trainjob.frameworks.checkpoint_copies.lock",
-)
-"""Modules with which the evaluation's program finds and fetches a champion."""
 _CHAMPION_FIELDS = {"uri", "alias", "service", "service_kind"}
 _REGISTRY_FIELDS = {"server", "tracking_uri", "model"}
 _ACCOUNT = "trainjob-promotion"  # manifests/promotion

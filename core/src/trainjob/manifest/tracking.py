@@ -57,6 +57,7 @@ def build_tracked_run(tracking: Tracking, metadata: Mapping[str, Any], dataset: 
     tags = {**origin, "namespace": get_str(metadata, "namespace"), "name": name}
     if attempt := get_str(metadata, "labels", labels.ATTEMPT):
         tags["attempt"] = attempt
+    tags |= {f"code_{key}": _to_text(value) for key, value in labels.get_code(metadata).items()}
     parameters = {key: _to_text(value) for key, value in tracking.parameters.items()}
     return TrackedRun(
         backend=tracking.backend,

@@ -12,7 +12,8 @@ creates another attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -23,6 +24,7 @@ from trainjob.lifecycle.identity import JobReference, RunKey, find_digest, run_k
 from trainjob.lifecycle.submission import reference_to
 from trainjob.manifest import labels
 from trainjob.retention.policy import Lifetimes, SweepAction, SweepDecision, decide_action, may_hold_a_model
+from trainjob.status import derive_verdict
 
 _ACTIVE_FOR = Lifetimes().active_for
 # Number of tries to delete a TrainJob that changes between read and delete, for example while it starts.
@@ -67,6 +69,8 @@ def sweep(
     be running. An unfinished TrainJob is deleted if its caller is known to have ended; its `on_kill` may retain or
     suspend it instead.
 
+    The code of finished TrainJobs is deleted from their ConfigMaps.
+
     A complete TrainJob whose model is on its own claim is retained until the model is exported, because the claim is
     deleted with the TrainJob.
 
@@ -93,7 +97,8 @@ def sweep(
     """
     lifetimes, results = Lifetimes(finished_for, active_for), []
     sweeper, failures = _Sweeper(cluster, lifetimes, has_ended, unexported, dry_run), list[ClusterError]()
-    for job in cluster.list_trainjobs(namespace or cluster.namespace):
+    jobs = cluster.list_trainjobs(namespace or cluster.namespace)
+    for job in jobs:
         try:
             result = sweeper.process(job)
         except (ClusterUnreachable, Unauthorized):  # each further request would fail after a minute, too
@@ -108,7 +113,26 @@ def sweep(
             break
     if failures:
         raise failures[0]
+    if not dry_run:
+        _delete_unused_code(cluster, namespace or cluster.namespace, jobs)
     return results
+
+
+def _delete_unused_code(cluster: Cluster, namespace: str, jobs: Sequence[Mapping[str, Any]]) -> None:
+    """Delete the ConfigMaps with the code of finished TrainJobs.
+
+    Their pods do not start again. Without the permission, Kubernetes deletes each ConfigMap with its TrainJob.
+    """
+    finished = {job["metadata"]["uid"] for job in jobs if derive_verdict(job).phase.finished}
+    if not any(labels.get_code(job["metadata"]) for job in jobs if job["metadata"]["uid"] in finished):
+        return
+    selector = ",".join(f"{name}={value}" for name, value in labels.MANAGED_BY.items())
+    with contextlib.suppress(PermissionDenied):
+        for config_map in cluster.list_config_maps(namespace, selector):
+            meta = config_map["metadata"]
+            owners = {owner["uid"] for owner in meta.get("ownerReferences") or ()}
+            if owners and owners <= finished:
+                cluster.delete_config_map(meta["name"], meta["namespace"], meta["uid"])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tests.integration.programs.promotion.test_aliases import open_registry
 from tests.support.training_fixtures import hub
 from trainjob.frameworks.evaluation.program import main
 from trainjob.function_source import pack_function
-from trainjob.manifest.steps import FETCH_PACKAGES
+from trainjob.manifest.program_packages import FETCH_PACKAGES
 from trainjob.packing import program_command
 from trainjob_local.demo.hub import HubServer
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.programs.locked_library import import_library
 from trainjob.programs.promotion.aliases import create_alias
 from trainjob.programs.promotion.cluster_api import connect
 from trainjob.programs.promotion.program import create_service
 from trainjob.programs.promotion.record import PromotionRecord, get_record_name
+from trainjob.programs.store_fetch import fetch
 
 __all__ = ["ChampionSource", "find_champion"]
-
-_STORES_OF_OPENDAL = ("s3", "gs", "az", "abfs", "abfss")
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,10 @@ def find_champion(source: ChampionSource, workspace: Path, folder: Path) -> Path
     if uri.startswith(("pvc://", "file://")):
         rule = "its files must be on the workspace or at an address from which they can be fetched"
         raise InvalidSpec(Problem("champion", uri, rule))
-    _fetch(uri, source.fetch, folder)
+    try:
+        fetch(uri, source.fetch, folder, "evaluate: champion", env=None)
+    except RuntimeError as error:
+        raise RuntimeError(f"the champion {error}") from None
     return folder
 
 
@@ -86,20 +84,3 @@ def _find_uri(source: ChampionSource) -> str:
     record.read()
     service = create_service(api, fields["service_kind"], fields["service"], record)
     return service.read().model if service.exists() else ""
-
-
-def _fetch(uri: str, command: Sequence[str], folder: Path) -> None:
-    """Fetch a model with the program of `InitializeModel`, which continues after a kill."""
-    if uri.partition("://")[0] in _STORES_OF_OPENDAL:
-        import_library("opendal", "frameworks.checkpoint_copies.lock")
-    environment = {**os.environ, "STORAGE_URI": uri, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    words = [sys.executable, *command[1:], "--kind", "model", "--folder", str(folder)]
-    with subprocess.Popen(
-        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as fetching:
-        last = ""
-        for line in fetching.stdout or ():
-            last = line.strip() or last
-            print(f"evaluate: champion: {line}", end="", flush=True)
-    if fetching.returncode:
-        raise RuntimeError(f"the champion {uri} cannot be fetched: {last or f'exit code {fetching.returncode}'}")

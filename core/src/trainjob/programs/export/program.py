@@ -20,6 +20,7 @@ from trainjob.errors import ExportError, InvalidSpec, Problem, TrainJobError
 from trainjob.programs.export.base_card import read_inherited_fields
 from trainjob.programs.export.card import with_card
 from trainjob.programs.export.checkpoint import Checkpoint
+from trainjob.programs.export.code_origin import read_code_origin
 from trainjob.programs.export.destinations import Access, Target, create_target
 from trainjob.programs.export.finished_run import FinishedRun, find_run
 from trainjob.programs.export.folder import FolderTarget
@@ -151,7 +152,9 @@ def _read_workspace_metadata(request: Export, run: FinishedRun) -> dict[str, Any
         if folder and (record := read_record(folder)).complete:
             known[name] = record.uri
             known |= {f"{name}_revision": record.revision} if record.revision else {}
-    return {**known, **run.metadata, **read_origin(request.output).to_dict()}
+    origin = read_origin(request.output)
+    code = read_code_origin(request.output, origin.job)
+    return {**known, **run.metadata, **origin.to_dict(), **({"code": dict(code)} if code else {})}
 
 
 def _list_notes(run: FinishedRun, metadata: Mapping[str, Any]) -> Iterator[str]:
