@@ -42,6 +42,7 @@ _POD_IMMUTABLE_TEXT = (
 _CLAIM_IMMUTABLE_TEXT = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 )
+_MAX_CONFIG_MAP_BYTES = 1 << 20
 _VARIABLE = re.compile("[ -<>-~]+")
 _VARIABLE_TEXT = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 _REQUIRED_VOLUME_FIELDS = {
@@ -237,8 +238,24 @@ def _validate_binding(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> 
         yield FieldProblem("roleRef", "Invalid value", detail="cannot change roleRef")
 
 
+def _validate_config_map(new: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[FieldProblem]:
+    """Yield the problems of a ConfigMap, as ValidateConfigMap (pkg/apis/core/validation)."""
+    texts, binary = new.get("data") or {}, new.get("binaryData") or {}
+    size = sum(len(text.encode()) for text in texts.values()) + sum(
+        len(base64.b64decode(text)) for text in binary.values()
+    )
+    if size > _MAX_CONFIG_MAP_BYTES:
+        yield FieldProblem("[]", "Too long", detail=f"may not be more than {_MAX_CONFIG_MAP_BYTES} bytes")
+    if old is None or not old.get("immutable"):
+        return
+    for name in ("immutable", "data", "binaryData"):
+        if (new.get(name) or None) != (old.get(name) or None):
+            yield FieldProblem(name, "Forbidden", detail="field is immutable when `immutable` is set")
+
+
 _CHECKS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any] | None], Iterator[FieldProblem]]] = {
     "pods": _validate_pod,
+    "configmaps": _validate_config_map,
     "persistentvolumeclaims": _validate_claim,
     "jobs": _validate_job,
     "roles": _validate_role,

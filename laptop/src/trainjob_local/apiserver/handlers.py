@@ -34,7 +34,7 @@ from trainjob_local.apiserver.resources import Resource
 from trainjob_local.apiserver.server_side_apply import check_configuration
 from trainjob_local.apiserver.status_errors import StatusError, bad_request, not_found, too_large_version
 from trainjob_local.apiserver.store import encode_json
-from trainjob_local.apiserver.tables import TableFormat, parse_table_format
+from trainjob_local.apiserver.tables import TableFormat, build_metadata_list, parse_table_format, prefers_metadata
 from trainjob_local.apiserver.tokens import User
 from trainjob_local.apiserver.watches import WatchBroadcaster
 from trainjob_local.apiserver.write_rules import WriteOptions
@@ -155,6 +155,8 @@ class Handlers:
         metadata, found = select_objects(self._registry, context.resource, context.info.namespace, options)
         if table := _parse_table_format(context.request):
             return json_response(table.build(context.resource, found, metadata))
+        if prefers_metadata(context.request.headers.get("accept", "")):
+            return json_response(build_metadata_list(found, metadata))
         return json_response(encode_list(context.resource, metadata, found))
 
     async def _watch(self, context: RequestContext) -> Response:

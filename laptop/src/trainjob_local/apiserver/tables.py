@@ -1,4 +1,4 @@
-"""Tables of meta.k8s.io/v1, which kubectl requests to print objects.
+"""Tables of meta.k8s.io/v1, which kubectl requests to print objects, and lists without the objects' content.
 
 Source: k8s.io/apiserver 0.36 `pkg/endpoints/handlers/response.go` and `pkg/endpoints/handlers/negotiation`.
 """
@@ -18,12 +18,13 @@ from trainjob_local.apiserver.status_errors import FieldProblem, bad_request
 from trainjob_local.apiserver.store import StoredObject
 from trainjob_local.objects import utc_now
 
-__all__ = ["TableFormat", "parse_table_format"]
+__all__ = ["TableFormat", "build_metadata_list", "parse_table_format", "prefers_metadata"]
 
 Json = dict[str, Any]
 
 _GROUP, _VERSION = "meta.k8s.io", "v1"
 _INCLUDES = ("None", "Metadata", "Object")
+_FORMS = ("Table", "PartialObjectMetadataList")
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,7 @@ class TableFormat:
         body = to_events_v1(stored.body) if resource.stored_as else stored.body
         if self.include == "Object":
             return {"object": body}
-        partial = {"kind": "PartialObjectMetadata", "apiVersion": f"{_GROUP}/{_VERSION}"}
-        return {"object": {**partial, "metadata": body["metadata"]}}
+        return {"object": _build_partial_object(body)}
 
 
 def parse_table_format(accept: str, query: Query) -> TableFormat | None:
@@ -76,21 +76,50 @@ def parse_table_format(accept: str, query: Query) -> TableFormat | None:
     Raises:
         StatusError: 400 if `includeObject` has an unknown value.
     """
+    if _find_form(accept) != "Table":
+        return None
+    include = query.get("includeObject") or "Metadata"
+    if include not in _INCLUDES:
+        allowed = "must be 'Metadata', 'Object', 'None', or empty"
+        problem = FieldProblem("includeObject", "Invalid value", json.dumps(include), allowed)
+        raise bad_request(f"Unable to convert to Table as requested: {problem}")
+    return TableFormat(include)
+
+
+def prefers_metadata(accept: str) -> bool:
+    """Return whether a client accepts a list that has only the metadata of the objects."""
+    return _find_form(accept) == "PartialObjectMetadataList"
+
+
+def build_metadata_list(objects: Iterable[StoredObject], metadata: Mapping[str, Any]) -> Json:
+    """Return a list that has only the metadata of the objects.
+
+    Args:
+        objects: the objects.
+        metadata: metadata of the list.
+    """
+    items = [_build_partial_object(stored.body) for stored in objects]
+    kind = {"kind": "PartialObjectMetadataList", "apiVersion": f"{_GROUP}/{_VERSION}"}
+    return {**kind, "metadata": dict(metadata), "items": items}
+
+
+def _find_form(accept: str) -> str:
+    """Return the form in which a client prefers objects; empty for plain JSON."""
     for clause in accept.split(","):
         media_type, *parameters = (part.strip() for part in clause.split(";"))
         if media_type not in ("application/json", "*/*", "application/*"):
             continue
         values = dict(parameter.partition("=")[::2] for parameter in parameters)
         if "as" not in values:
-            return None
-        if (values["as"], values.get("g"), values.get("v")) == ("Table", _GROUP, _VERSION):
-            include = query.get("includeObject") or "Metadata"
-            if include not in _INCLUDES:
-                allowed = "must be 'Metadata', 'Object', 'None', or empty"
-                problem = FieldProblem("includeObject", "Invalid value", json.dumps(include), allowed)
-                raise bad_request(f"Unable to convert to Table as requested: {problem}")
-            return TableFormat(include)
-    return None
+            return ""
+        if values["as"] in _FORMS and (values.get("g"), values.get("v")) == (_GROUP, _VERSION):
+            return values["as"]
+    return ""
+
+
+def _build_partial_object(body: Mapping[str, Any]) -> Json:
+    kind = {"kind": "PartialObjectMetadata", "apiVersion": f"{_GROUP}/{_VERSION}"}
+    return {**kind, "metadata": body["metadata"]}
 
 
 def _build_cells(printer: Printer, body: Mapping[str, Any]) -> Sequence[Any]:

@@ -275,10 +275,11 @@ class Container:
         ]
 
     def _local_path(self, mount: Json) -> Path:
-        local = self.volume_folders[mount["name"]] / str(mount.get("subPath", ""))
+        sub_path = str(mount.get("subPath", ""))
+        local = self.volume_folders[mount["name"]] / sub_path
         if not local.exists():
             local.mkdir(parents=True, exist_ok=True)
-        return local
+        return local.resolve() if sub_path else local  # the file of a ConfigMap stays the same when it is refreshed
 
     def _log_path(self, restart: int) -> Path:
         return self._folder / "logs" / f"{self.name}.{restart}.log"

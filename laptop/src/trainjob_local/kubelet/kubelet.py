@@ -39,6 +39,7 @@ The values are `OOMKilled` and `Evicted`.
 """
 
 _LOG = logging.getLogger(__name__)
+_REFRESH_SECONDS = 60.0  # the kubelet's syncFrequency (Kubernetes 1.36)
 _STOP_GRACE_SECONDS = 2.0  # seconds that a container has to end when the kubelet stops
 
 
@@ -73,6 +74,7 @@ class Kubelet:
         self._pods: dict[str, PodWorker] = {}
         self._lock = threading.Lock()
         self._stopping = False
+        self._stopped = threading.Event()
 
     def start(self) -> None:
         """Register the Node, then run its pods.
@@ -82,11 +84,13 @@ class Kubelet:
         """
         self._register()
         self._api.watch("pods", self._on_pod, field_selector=f"spec.nodeName={self._settings.node}")
+        threading.Thread(target=self._refresh_volumes, name="volumes", daemon=True).start()
 
     def stop(self) -> None:
         """End the processes of all pods; the objects remain, as when a node goes down."""
         with self._lock:
             self._stopping = True
+            self._stopped.set()
             pods = list(self._pods.values())
         for pod in pods:
             pod.status_writer.deleted = True
@@ -208,8 +212,17 @@ class Kubelet:
             worker.start()
         else:
             worker.status_writer.merge_conditions(pod)
+            worker.update(pod)
             if fault := (pod["metadata"].get("annotations") or {}).get(FAULT_ANNOTATION):
                 worker.inject_fault(fault)
+
+    def _refresh_volumes(self) -> None:
+        """Refresh the volumes of all pods, as the kubelet's periodic sync of a pod does."""
+        while not self._stopped.wait(_REFRESH_SECONDS):
+            with self._lock:
+                pods = list(self._pods.values())
+            for pod in pods:
+                pod.refresh_volumes()
 
     def _delete_pod(self, worker: PodWorker, pod: Json) -> None:
         worker.pod["metadata"].update(pod["metadata"])

@@ -7,20 +7,26 @@ downwardapi).
 from __future__ import annotations
 
 import base64
+import contextlib
+import posixpath
 import re
 import shutil
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from trainjob.errors import ClusterError
 from trainjob_local.kubelet.command_line import expand, rewrite_port
+from trainjob_local.kubelet.volume_files import replace_files
 from trainjob_local.objects import Json, ObjectApi
 
 __all__ = ["MissingInput", "PodInputs"]
 
 _METADATA = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 _LOCAL_ADDRESS = "127.0.0.1"
+_TOKEN_SECONDS = 3600
 _BYTES = "surrogateescape"  # a Secret may hold any bytes; text keeps them with this error handler, as in os.environ
 
 
@@ -41,6 +47,8 @@ class PodInputs:
     def __init__(self, api: ObjectApi, pod: Json, folder: Path, port: Callable[[], int]) -> None:
         self._api, self._pod, self._folder, self._port = api, pod, folder, port
         self._namespace: str = pod["metadata"]["namespace"]
+        self._lock = threading.Lock()  # of the files of the volumes
+        self._tokens: dict[str, tuple[float, str]] = {}  # by path, with the time until which they are used
 
     def resolve_environment(self, container: Json) -> dict[str, str]:
         """Resolve `envFrom` and `env` of a container.
@@ -75,20 +83,30 @@ class PodInputs:
         if "hostPath" in volume:
             return _check_host_path(volume["hostPath"])
         local = self._folder / "volumes" / str(volume["name"])
-        local.mkdir(parents=True, exist_ok=True)
-        for source in volume.get("projected", {}).get("sources", [volume]):
-            for name, text in self._volume_files(source, projected=source is not volume).items():
-                target = local / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(text.encode(errors=_BYTES))
+        with self._lock:
+            local.mkdir(parents=True, exist_ok=True)
+            if _has_files(volume):
+                replace_files(local, self._read_files(volume))
         return local
+
+    def refresh_volumes(self, volumes: Iterable[Json]) -> None:
+        """Replace the files of Secrets, ConfigMaps and the downward API that have changed.
+
+        A volume whose Secret or ConfigMap does not exist any more keeps its files.
+        """
+        for volume in filter(_has_files, volumes):
+            with self._lock, contextlib.suppress(MissingInput, ClusterError):
+                local = self._folder / "volumes" / str(volume["name"])
+                if local.is_dir():  # else the pod has not mounted it yet, or has ended
+                    replace_files(local, self._read_files(volume))
 
     def remove_volumes(self) -> None:
         """Remove the volumes of an ended pod, as a kubelet does.
 
         The folders of claims and of the node stay.
         """
-        shutil.rmtree(self._folder / "volumes", ignore_errors=True)
+        with self._lock:
+            shutil.rmtree(self._folder / "volumes", ignore_errors=True)
 
     def _resolve_variable(self, container: Json, variable: Json, env: Mapping[str, str]) -> str | None:
         source = variable.get("valueFrom") or {}
@@ -124,11 +142,13 @@ class PodInputs:
                 for item in source["downwardAPI"].get("items", [])
             }
         if projection := source.get("serviceAccountToken"):
-            return {projection["path"]: self._request_token(projection)}
+            return {projection["path"]: self._get_token(projection)}
         return {}  # an emptyDir, or a source that this kubelet does not support
 
     def _selected_items(self, kind: str, name: str, ref: Json) -> dict[str, str]:
-        data = self._object_data(kind, name, optional=bool(ref.get("optional")))
+        found = self._get(kind, name, optional=bool(ref.get("optional")))
+        texts, binary = found.get("data") or {}, found.get("binaryData") or {}
+        data = _decode(texts) if kind == "secrets" else {**texts, **_decode(binary)}
         items = ref.get("items")
         if not items:
             return data
@@ -137,10 +157,30 @@ class PodInputs:
             raise MissingInput(f"references non-existent {_KINDS[kind]} key: {absent[0]}")
         return {item["path"]: data[item["key"]] for item in items if item["key"] in data}
 
+    def _read_files(self, volume: Json) -> dict[str, bytes]:
+        """Return the files of a volume, of which the last source of a path counts.
+
+        Raises:
+            MissingInput: a Secret or a ConfigMap is missing.
+        """
+        sources = volume.get("projected", {}).get("sources", [volume])
+        found = (self._volume_files(source, projected=source is not volume).items() for source in sources)
+        return {posixpath.normpath(name): text.encode(errors=_BYTES) for files in found for name, text in files}
+
+    def _get_token(self, projection: Json) -> str:
+        """Return a token, which is used for 80 % of its life (Kubernetes 1.36, pkg/kubelet/token)."""
+        path = projection["path"]
+        until, token = self._tokens.get(path, (0.0, ""))
+        if time.monotonic() >= until:
+            token = self._request_token(projection)
+            life = projection.get("expirationSeconds", _TOKEN_SECONDS)
+            self._tokens[path] = time.monotonic() + 0.8 * life, token
+        return token
+
     def _request_token(self, projection: Json) -> str:
         meta = self._pod["metadata"]
         spec = {
-            "expirationSeconds": projection.get("expirationSeconds", 3600),
+            "expirationSeconds": projection.get("expirationSeconds", _TOKEN_SECONDS),
             "audiences": [projection["audience"]] if "audience" in projection else [],  # serialized name
             "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]},
         }
@@ -158,10 +198,9 @@ class PodInputs:
         return Path(found["spec"]["hostPath"]["path"])
 
     def _object_data(self, kind: str, name: str, *, optional: bool) -> dict[str, str]:
-        data: dict[str, str] = self._get(kind, name, optional=optional).get("data") or {}
-        if kind == "secrets":
-            return {key: base64.b64decode(value).decode(errors=_BYTES) for key, value in data.items()}
-        return data
+        found = self._get(kind, name, optional=optional)
+        data: dict[str, str] = found.get("data") or {}
+        return _decode(data) if kind == "secrets" else data
 
     def _get(self, kind: str, name: str, *, optional: bool = False) -> Json:
         try:
@@ -185,6 +224,15 @@ class PodInputs:
 
 
 _KINDS = {"secrets": "secret", "configmaps": "configmap", "persistentvolumeclaims": "persistentvolumeclaim"}
+
+
+def _has_files(volume: Json) -> bool:
+    """Return whether the kubelet writes the files of a volume."""
+    return any(kind in volume for kind in ("secret", "configMap", "downwardAPI", "projected"))
+
+
+def _decode(data: Mapping[str, str]) -> dict[str, str]:
+    return {key: base64.b64decode(value).decode(errors=_BYTES) for key, value in data.items()}
 
 
 def _check_host_path(source: Json) -> Path:

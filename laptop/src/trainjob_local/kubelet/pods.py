@@ -30,6 +30,7 @@ _EVICTED = (
     "The node was low on resource: memory. Threshold quantity: 100Mi, available: 64Mi. Container {} was using 1Gi, "
     "request is 0, has larger consumption of memory. "
 )
+_TEXTS = ("labels", "annotations")  # the fields of a running pod that its volumes may contain
 _FINISHED = ("Succeeded", "Failed")
 _RETRY_SECONDS = 1.0  # seconds until a missing volume is looked up again
 
@@ -113,6 +114,18 @@ class PodWorker:
                 self.end(grace)
         if not is_running:
             self._delete_object()
+
+    def update(self, pod: Json) -> None:
+        """Store the labels and annotations of the changed pod; refresh its volumes if they differ."""
+        own, new = self.pod["metadata"], pod["metadata"]
+        if all(own.get(kind) == new.get(kind) for kind in _TEXTS):
+            return
+        own.update({kind: new.get(kind) for kind in _TEXTS})
+        threading.Thread(target=self.refresh_volumes, daemon=True).start()
+
+    def refresh_volumes(self) -> None:
+        """Replace the files of the volumes that have changed."""
+        self._inputs.refresh_volumes(self._spec.get("volumes") or [])
 
     def inject_fault(self, fault: str) -> None:
         """Inject the fault that the pod's annotation names, each fault once.
