@@ -236,6 +236,18 @@ def test_a_function_trains_on_two_nodes_and_returns_a_result(examples, evidence)
         evidence("features", row=row, cell="Airflow example")
 
 
+def test_the_code_of_a_project_trains_on_two_nodes(examples):
+    done = examples.run("project_code", steps=150)
+    assert done["state"] == "success", examples.read_log()[-6000:]
+    [train] = done["returned"]["train"]
+    [check] = done["returned"]["check"]
+    assert train["result"]["weight"] == pytest.approx(3, abs=0.1)
+    assert check["result"] == pytest.approx(0, abs=0.1)
+    for node in (0, 1):
+        assert f"[node-{node}] process {node} of 2: 3 points" in examples.read_log()
+    assert re.search(r"code: sha256:[0-9a-f]{64}, 2 files, ", examples.read_log())
+
+
 def test_the_nightly_export_starts_the_dags_of_its_asset(tmp_path):
     """The schedule, the asset and the watcher start all runs."""
     with laptop_with_tickets(tmp_path) as environment:

@@ -36,6 +36,7 @@ WITHOUT_EXPORT = {
     "housekeeping",
     "jax_on_nodes",
     "nightly_promotion",
+    "project_code",
     "queued",
 }
 EXAMPLES = [

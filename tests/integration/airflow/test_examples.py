@@ -25,6 +25,7 @@ DAGS = {
     "nightly_fine_tune",
     "nightly_promotion",
     "object_store",
+    "project_code",
     "queued",
     "register_models",
     "runtimes",

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from trainjob.errors import InvalidSpec, Problem
 from trainjob_airflow.links.trainjob import TRACKED_RUN_LINK
 from trainjob_airflow.version_compat import run_request
 
@@ -23,22 +21,6 @@ PROGRESS_KEY = "progress"
 """Key of the XCom."""
 _CATCH_UP_SECONDS = 5.0  # for a log that is behind when its TrainJob has ended; then the task ends soon
 _WRITE_INTERVAL_SECONDS = 2.0  # between two writes for one task, because phases change fast while a job starts
-
-
-def check_log_containers(names: Any) -> list[str] | None:
-    """Return the names of the containers whose log lines are written.
-
-    Args:
-        names: the operator's argument; None means all containers.
-
-    Raises:
-        InvalidSpec: the argument is not a list of names, or it is empty.
-    """
-    is_list = isinstance(names, Sequence) and not isinstance(names, str)
-    if names is not None and not (is_list and names and all(isinstance(name, str) and name for name in names)):
-        rule = "give a list of container names, such as ['node']; get_logs=False writes no lines of containers"
-        raise InvalidSpec(Problem("log_containers", repr(names), rule))
-    return list(names) if names else None
 
 
 class TaskProgress:

@@ -54,6 +54,22 @@ def check_exit_codes(given: Any) -> frozenset[int]:
     raise InvalidSpec(Problem("skip_on_exit_code", repr(given), rule))
 
 
+def check_log_containers(names: Any) -> list[str] | None:
+    """Return the names of the containers whose log lines are written.
+
+    Args:
+        names: the operator's argument; None means all containers.
+
+    Raises:
+        InvalidSpec: the argument is not a list of names, or it is empty.
+    """
+    is_list = isinstance(names, Sequence) and not isinstance(names, str)
+    if names is not None and not (is_list and names and all(isinstance(name, str) and name for name in names)):
+        rule = "give a list of container names, such as ['node']; get_logs=False writes no lines of containers"
+        raise InvalidSpec(Problem("log_containers", repr(names), rule))
+    return list(names) if names else None
+
+
 def check_durable(given: Any) -> bool:
     """Return True, the only value of the argument `durable`.
 

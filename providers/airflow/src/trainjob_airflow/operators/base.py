@@ -28,12 +28,12 @@ from trainjob_airflow.operators.argument_checks import (
     check_cluster_arguments,
     check_durable,
     check_exit_codes,
+    check_log_containers,
 )
 from trainjob_airflow.operators.templates import TemplatedOperator, is_resolved_at_run_time, is_template_file
 from trainjob_airflow.operators.unknown_arguments import ARGUMENT_NAMES, check_argument_names
 from trainjob_airflow.operators.workspace import Workspace
 from trainjob_airflow.task_errors import convert_permanent_errors, error_from_event, is_unexpected
-from trainjob_airflow.task_progress import check_log_containers
 from trainjob_airflow.termination import StopRequest, WaitInterrupted, get_user_decision
 from trainjob_airflow.version_compat import (
     CAN_OVERWRITE_RENDERED_FIELDS,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainjob.errors import InvalidSpec, Problem
-from trainjob.spec import TrainJobManifest
+from trainjob.spec import Code, TrainJobManifest
 from trainjob_airflow.operators.base import StepOperator
 from trainjob_airflow.operators.unknown_arguments import ARGUMENT_NAMES
 from trainjob_airflow.version_compat import AirflowException
@@ -164,6 +164,20 @@ class ManifestOperator(StepOperator):
         if step_arguments["manifest"] is not None and beside:
             raise InvalidSpec(Problem("manifest", f"given with {', '.join(beside)}", "write these into the manifest"))
         super().__init__(step_arguments=step_arguments, **arguments)
+
+    def rendered_step(self, context: Context) -> Any:
+        """Return the step to submit, with the code of its project packed.
+
+        Only a worker calls this method. It runs in the version of the DAG bundle that the task has, so each try packs
+        the same files.
+        """
+        step = super().rendered_step(context)
+        code = getattr(getattr(step, "trainer", None), "code", None)
+        if not isinstance(code, Code):
+            return step
+        from trainjob_airflow.operators.project_code import pack_code
+
+        return pack_code(step, code, self.dag.folder, self.log.info)
 
     def extra_values(self, outcome: Outcome, step_result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the outcome is not needed
         """Return the value that the training's code returned, as `result`.

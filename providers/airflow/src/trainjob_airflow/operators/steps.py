@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from trainjob.spec import (
         BuiltinTrainer,
         Champion,
+        Code,
         CustomTrainer,
         CustomTrainerContainer,
         DataCacheInitializer,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         MLflowRegistry,
         ModelCheck,
         ModelRegistry,
+        PackedCode,
         Placement,
         Queue,
         ResumeFrom,
@@ -1664,6 +1666,7 @@ class TrainJobOperator(ManifestOperator):
         "program",
         "model_check",
         "max_restarts",
+        "code",
         "options",
         "name",
         "labels",
@@ -1698,6 +1701,7 @@ class TrainJobOperator(ManifestOperator):
         program: str | None = None,
         model_check: ModelCheck | Mapping[str, Any] | str | None = None,
         max_restarts: int | str | None = None,
+        code: Code | PackedCode | Mapping[str, Any] | str | None = None,
         options: Sequence[Any] | None = None,
         name: str | None = None,
         labels: Mapping[str, Any] | None = None,
@@ -1741,6 +1745,7 @@ class TrainJobOperator(ManifestOperator):
                 fields. The image must contain Python, and the trainer must have a command.
             max_restarts: how often a failing container may be restarted in place before the TrainJob is ended. In
                 Python and files, None (null) leaves it to the runtime.
+            code: the same as `code` of the trainer, which gets it.
             options: options of the Kubeflow SDK's `train`, such as `Labels`, of `trainjob.options` or of the SDK; each
                 sets another field.
             name: start of the TrainJob's name, at most 24 lower case letters, digits and -; by default the task's name.
@@ -1793,6 +1798,7 @@ class TrainJobOperator(ManifestOperator):
                 "program": program,
                 "model_check": model_check,
                 "max_restarts": max_restarts,
+                "code": code,
                 "options": options,
                 "name": name,
                 "labels": labels,
