@@ -70,6 +70,12 @@ _OWN_FIELDS = {
             "number of training nodes; by default the runtime's number. With a range `[minimum, maximum]`, an attempt "
             "requests the maximum first, and fewer nodes if they are not free",
         ),
+        _input(
+            "code",
+            "mapping",
+            "folder of the project that travels to the pods, such as `.`, or a `Code`. The project is packed when the "
+            "pipeline is compiled",
+        ),
     )
 }
 _AFTER_JOBS = _input(
@@ -294,7 +300,7 @@ COMPONENTS = (
                 "command",
                 "args",
             ),
-            *("resume", "resume_from"),
+            *("module", "script", "resume", "resume_from"),
         ),
         artifacts=(("metrics", "dsl.Metrics", "all scores that the function returned, and `attempts`."),),
         outputs=(
@@ -414,8 +420,9 @@ def list_own_inputs() -> dict[str, list[Field]]:
 
 def list_component_fields(component: Component) -> list[Field]:
     """Return the inputs of a component, the required ones first."""
-    of_step = [each for each in list_fields(component.step) if each.name not in component.omitted]
     of_trainer = _list_trainer_fields() if component.step is TrainJob else []
+    omitted = {*component.omitted, *(each.name for each in of_trainer)}
+    of_step = [each for each in list_fields(component.step) if each.name not in omitted]
     own = [*component.first, *of_trainer, *of_step]
     if "after_jobs" not in {each.name for each in own}:
         own.append(_AFTER_JOBS)

@@ -26,6 +26,8 @@ from tests.support.kubernetes_client import Client
 from trainjob.errors import InvalidSpec
 from trainjob.manifest import labels
 from trainjob.packing import create_zip
+from trainjob.project_code import pack
+from trainjob.spec import Code
 from trainjob.status import Phase, derive_verdict
 from trainjob_kfp import code_configmap, packaging
 from trainjob_kfp.code_configmap import build_code_configmap, configmap_name, pack_code
@@ -108,6 +110,7 @@ def test_only_code_that_runs_in_a_step_is_packed():
         "trainjob_kfp/__init__.py",
     } <= set(texts)
     left_out = ("trainjob/cli/", "trainjob_kfp/components/", "trainjob_kfp/packaging", "trainjob_kfp/code_configmap")
+    left_out += ("trainjob/project_code/", "trainjob_kfp/project_code")
     assert not [path for path in texts if path.startswith(left_out)]
     assert not [path for path, text in texts.items() if '"""' in text and ast.get_docstring(ast.parse(text))]
 
@@ -217,6 +220,20 @@ def test_a_step_runs_without_our_packages(run_in_pod, cluster):
     assert job["spec"]["runtimePatches"][-1].items() >= patch.items()
     assert derive_verdict(job).phase is Phase.COMPLETE
     assert outputs["uid"] == job["metadata"]["uid"]
+
+
+@pytest.mark.usefixtures("configmap")
+def test_a_step_sends_the_code_of_a_project(run_in_pod, tmp_path):
+    """The image has no `pathspec`, with which an author's machine reads .gitignore."""
+    absent = subprocess.run([LAUNCHER / "bin" / "python3", "-c", "import pathspec"], capture_output=True, text=True)
+    assert "No module named 'pathspec'" in absent.stderr
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "hello.py").write_text("print('hello')")
+    packed = pack(Code(path="project"), tmp_path)
+    code = {"sha256": packed.sha256, "archive": packed.archive}
+    done, _ = run_in_pod("train", {"image": "python:3.11", "command": ["python", "hello.py"], "code": code})
+    assert done.returncode == 0, done.stdout
+    assert "[node-0] hello" in done.stdout
 
 
 @pytest.mark.usefixtures("configmap")

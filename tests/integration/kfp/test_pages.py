@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import json_format
 from kfp import compiler, dsl
 
-from tests.support.code_blocks import ALL_BLOCKS, python_blocks
+from tests.support.code_blocks import ALL_BLOCKS, python_blocks, write_project
 from tests.support.three_forms import describe_training, find_block, read_training
 from trainjob_demo.engines.kfp import RUN_PIPELINE
 from trainjob_kfp import steps
@@ -25,7 +25,9 @@ COMPILED_BLOCKS = [block for block in BLOCKS if block not in LOCAL_RUN_BLOCKS]
 
 
 @pytest.mark.parametrize("block", COMPILED_BLOCKS, ids=str)
-def test_a_pipeline_compiles(block, tmp_path):
+def test_a_pipeline_compiles(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_project(block.page, tmp_path)
     path = tmp_path / "block.py"
     path.write_text(block.text, "utf-8")
     values = runpy.run_path(str(path)).values()

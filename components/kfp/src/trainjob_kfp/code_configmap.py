@@ -47,6 +47,7 @@ _LEFT_OUT = (
     "trainjob/inspection/",
     "trainjob/local.py",
     "trainjob/options.py",
+    "trainjob/project_code/",
     "trainjob/retention/",
     "trainjob_kfp/code_configmap.py",
     "trainjob_kfp/code_loading.py",
@@ -55,6 +56,7 @@ _LEFT_OUT = (
     "trainjob_kfp/launcher_settings.py",
     "trainjob_kfp/packaging.py",
     "trainjob_kfp/pipelines.py",
+    "trainjob_kfp/project_code.py",
     "trainjob_kfp/sdk_arguments.py",
 )
 

@@ -87,6 +87,9 @@ def check_arguments(component: str, arguments: Mapping[str, Any], defaults: Mapp
     known = _drop_unknown(given, "", unknown)
     if isinstance(function_args := given.get("function_args"), Mapping):  # the names of all are known
         known["function_args"] = {**dict.fromkeys(function_args), **known["function_args"]}
+    if any(_is_below(path, "code") for path in unknown):
+        known.pop("code", None)
+        unknown.append("code")
     if component == "export_model" and not given.get("destination"):
         unknown.append("destination")  # by default, the launcher gets it from the artifact
     has_artifact = arguments.get("dataset") is not None
@@ -160,6 +163,8 @@ def _drop_unknown(value: Any, path: str, unknown: list[str]) -> Any:
 def _list_text_problems(name: str, value: Any) -> Iterator[Problem]:
     """Yield the problems of an argument with a credential or too much text."""
     for path, _, text in iterate_texts(value, name):
+        if path == "code.archive":  # its files were checked when they were packed
+            continue
         check = check_source if "def " in text and "\n" in text else check_text
         try:
             check(text, path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-FIELDS_OF_TEXTS = {"queue": "name", "runtime": "name", "secret": "name", "resume_from": "folder"}
+FIELDS_OF_TEXTS = {"queue": "name", "runtime": "name", "secret": "name", "resume_from": "folder", "code": "path"}
 """Field that a text means, as in Python and in files."""
 _TIMEOUTS = ("deadline", "queue_timeout", "start_timeout")
 _DURATIONS = (*_TIMEOUTS, "shrink_after", "ttl_after_success", "ttl_after_failure")

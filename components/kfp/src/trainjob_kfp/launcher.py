@@ -34,6 +34,7 @@ from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
 from trainjob.manifest import labels
 from trainjob.spec import Step, TrainJobManifest
 from trainjob.status import Outcome, Progress, Verdict, derive_verdict
+from trainjob_kfp.code_origin import add_origin
 from trainjob_kfp.drain import OwnPodWatch
 from trainjob_kfp.identity import get_own_cluster, get_own_pod, get_own_run_key
 from trainjob_kfp.run_workflow import RunOwner, TerminationCheck, choose_owner, read_has_cleanup
@@ -121,7 +122,7 @@ def launch(
         Terminator(connection) as terminator,
         _open_context(connection, key, task=task, needs_pod=needs_pod) as context,
     ):
-        cluster = context.cluster
+        cluster, request = context.cluster, add_origin(request, context.pod)
         requested_namespace = namespace or (request.namespace if isinstance(request, TrainJobManifest) else "")
         ends_with_run = on_kill != "keep" or read_has_cleanup(context.own_cluster, context.pod)
         owner_reference = choose_owner(

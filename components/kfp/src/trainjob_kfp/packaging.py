@@ -54,9 +54,9 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
     def __call__(self, *args: Any, **arguments: Any) -> Any:
         """Create a task; `set_caching_options` of the author overrides its caching.
 
-        A text for `queue`, `runtime`, `secret` or `resume_from` means a dict with the name or folder. An integer may be
-        given for a float, and for the list `num_nodes`. A Python function is sent as its source. `train` also takes the
-        arguments of the Kubeflow SDK's `train`.
+        A text for `queue`, `runtime`, `secret`, `resume_from` or `code` means a dict with the name or folder. An
+        integer may be given for a float, and for the list `num_nodes`. A Python function is sent as its source, and the
+        folder of a project is packed. `train` also takes the arguments of the Kubeflow SDK's `train`.
 
         Raises:
             InvalidSpec: there is no input of a name, or a constant argument in a pipeline is wrong; see
@@ -70,6 +70,7 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
 
     def _create_task(self, args: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
         # Imported here, because an import of the components needs neither the step classes nor the launcher.
+        from trainjob_kfp.code_origin import build_platform_config
         from trainjob_kfp.compile_checks import check_arguments, check_names
         from trainjob_kfp.launcher_settings import LauncherSettings, register_parameters
         from trainjob_kfp.sdk_arguments import ARGUMENTS, expand_arguments, to_plain_object
@@ -80,12 +81,15 @@ class TrainJobComponent(python_component.PythonComponent):  # type: ignore[misc]
         check_names(self.python_func.__name__, arguments, inputs)
         plain = {name: to_plain_object(value) for name, value in arguments.items()}
         arguments = {name: to_input(name, value, inputs[name].type) for name, value in plain.items()}
+        code = None
+        if "code" in arguments:
+            arguments["code"], code = _pack_code(arguments)
         task = super().__call__(*args, **arguments)
         if task.state is TaskState.FUTURE:
             defaults = {name: spec.default for name, spec in inputs.items() if name not in arguments}
             check_arguments(self.python_func.__name__, arguments, defaults)
             if _has_task_config(self.python_func):
-                task.platform_config = LauncherSettings()
+                task.platform_config = LauncherSettings(build_platform_config(code) if code else {})
                 register_parameters(task)
         is_stale = arguments.get("workspace") and not arguments.get("after_jobs")
         # Another model may have become the champion.
@@ -123,6 +127,20 @@ def trainjob_component(function: Callable[..., Any]) -> Any:
     # The last word of the command is the source that kfp's executor imports.
     command[-1] = (loading_program() if source == "configmap" else "") + remove_docstring(command[-1])
     return component
+
+
+def _pack_code(arguments: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the argument with the code of a project, and the code with its commit.
+
+    [trainjob_kfp.project_code.pack_argument][] describes them; the errors have the names of the inputs.
+    """
+    from trainjob_kfp.input_names import name_inputs
+    from trainjob_kfp.project_code import pack_argument
+
+    try:
+        return pack_argument(arguments["code"])
+    except InvalidSpec as error:
+        raise name_inputs(error, arguments) from None
 
 
 def _find_author_line() -> str:
@@ -167,4 +185,8 @@ def _has_task_config(function: Callable[..., Any]) -> bool:
 
 
 def _core_requirements() -> list[str]:
-    return [requirement for requirement in requires("trainjob") or () if "extra ==" not in requirement]
+    """Return the packages of the core that a launcher needs.
+
+    `pathspec` reads the .gitignore files of an author.
+    """
+    return [each for each in requires("trainjob") or () if "extra ==" not in each and not each.startswith("pathspec")]

@@ -5,6 +5,8 @@ An argument that is empty or 0 counts as not given, except `interruption_retries
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -160,6 +162,8 @@ def _build_train_job(arguments: Mapping[str, Any], task_config: TaskConfig | Non
     function, function_args = given.pop("function", ""), given.pop("function_args", {})
     others = _CONTAINER_ONLY if function else _FUNCTION_ONLY
     problems = _list_other_program(bool(function), others, {"func_args": function_args, **given})
+    if "code" in given:
+        given["code"] = _read_code(given["code"])
     names = {*CustomTrainer.model_fields, *CustomTrainerContainer.model_fields}
     trainer = {name: given.pop(name) for name in names if name in given}
     trainer = {name: value for name, value in trainer.items() if name not in others}
@@ -176,6 +180,25 @@ def _build_train_job(arguments: Mapping[str, Any], task_config: TaskConfig | Non
             problems += error.problems
     with add_problems(problems):
         return TrainJob(trainer=trainer, **given)
+
+
+def _read_code(code: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the packed code of a project, which a text of the run may contain as JSON.
+
+    Raises:
+        InvalidSpec: it is a folder or an archive, which the launcher's pod does not have.
+    """
+    path = code.get("path", "")
+    if [*code] == ["path"] and path.startswith("{"):
+        with contextlib.suppress(ValueError):
+            code = json.loads(path)
+    if code.keys() & {"archive", "config_map", "uri"}:
+        return code
+    rule = (
+        "only a constant folder is packed, when the pipeline is compiled. A value of the run must be code that is "
+        'packed: {"sha256": "...", "config_map": "..."}, as `trainjob pack DIR --config-map` writes it'
+    )
+    raise InvalidSpec(Problem("code", repr(path or code), rule))
 
 
 def _any_function(**_: Any) -> None:

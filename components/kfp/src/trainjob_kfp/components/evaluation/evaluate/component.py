@@ -25,6 +25,7 @@ def evaluate(
     any_run: bool = False,
     image: str = "",
     env: Dict[str, Any] = {},
+    code: Dict[str, Any] = {},
     num_nodes: List[int] = [],
     shrink_after: str = "",
     resources_per_node: Dict[str, Any] = {},
@@ -96,6 +97,8 @@ def evaluate(
         any_run: Whether the model may be of any run.
         image: Container image; by default the runtime's image.
         env: Environment variables by name; secrets as `SecretKeyReference`.
+        code: Folder of the project that travels to the pods, such as `.`, or a `Code`. The project is packed when the
+            pipeline is compiled.
         num_nodes: Number of training nodes; by default the runtime's number. With a range `[minimum, maximum]`, an
             attempt requests the maximum first, and fewer nodes if they are not free.
         shrink_after: Only with a range: time without a reservation after which the next attempt requests fewer nodes;

@@ -25,6 +25,9 @@ def train(
     command: List[str] = [],
     args: List[str] = [],
     env: Dict[str, Any] = {},
+    code: Dict[str, Any] = {},
+    module: str = "",
+    script: str = "",
     num_nodes: List[int] = [],
     shrink_after: str = "",
     resources_per_node: Dict[str, Any] = {},
@@ -98,6 +101,11 @@ def train(
         command: The program and its first arguments; by default the command of the runtime or of the image.
         args: Further arguments; Kubernetes expands `$(NAME)` in these and in the command.
         env: Environment variables by name; secrets as `SecretKeyReference`.
+        code: Folder of the project that travels to the pods, such as `.`, or a `Code`. The project is packed when the
+            pipeline is compiled.
+        module: Module of the project that is run, such as `package.train`; `args` are its arguments. torchrun starts it
+            on a torch runtime, mpirun on an MPI runtime, and Python on all others.
+        script: File of the project that is run in the same way, such as `scripts/train.py`.
         num_nodes: Number of training nodes; by default the runtime's number. With a range `[minimum, maximum]`, an
             attempt requests the maximum first, and fewer nodes if they are not free.
         shrink_after: Only with a range: time without a reservation after which the next attempt requests fewer nodes;
