@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -11,12 +14,13 @@ import pytest
 
 from control_plane import ControlPlane
 from tests.e2e.controlplane.queues import create_queue, create_shared_objects, kueue_object, workload_of
+from tests.integration.cli.dev_session import DevProject, DevSession
 from tests.support import shipped_manifests
 from tests.support.accounts import is_allowed, kubeconfig_with_token
 from tests.support.diagnosed_jobs import diagnosis_row, shell_job
 from tests.support.kubernetes_client import Client, path_of
 from tests.support.polling import wait_until
-from tests.support.trainjobs import conditions, train_job
+from tests.support.trainjobs import conditions, has_condition, train_job
 from trainjob import (
     CustomTrainer,
     CustomTrainerContainer,
@@ -39,6 +43,7 @@ from trainjob.status import Phase, derive_verdict
 pytestmark = pytest.mark.timeout(300)
 
 BACKEND = "controlplane-2.3"
+SECONDS = 120.0
 CPUS_OF_TWO = {"resources_per_node": {"cpu": 2}}
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 CPUS = {"resourcesPerNode": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}
@@ -425,3 +430,26 @@ def test_a_job_that_another_cluster_runs(client, namespace, cluster, job_group, 
 def test_an_unknown_manager():
     with pytest.raises(InvalidSpec, match=r"managed_by cannot be 'kueue': .*'kueue\.x-k8s\.io/multikueue'"):
         TrainJob(managed_by="kueue")
+
+
+def test_dev_runs_a_changed_project_again_in_the_quota_of_its_queue(plane, client, namespace, tmp_path):
+    """The pods stay admitted between the runs, so no other TrainJob gets their quota."""
+    create_queue(client, namespace, "dev", cpus=1)
+    given = {"command": ["python3", "train.py"], "queue": "dev", "resources_per_node": {"cpu": 1}}
+    project = DevProject(tmp_path, **given)
+    command = [sys.executable, "-m", "trainjob", "--kubeconfig", str(plane.kubeconfig), "dev", str(project.file)]
+    with subprocess.Popen(
+        [*command, "-n", namespace], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        session = DevSession(process)
+        session.wait_for("RUN a ")
+        [job] = client.list("TrainJob", namespace)
+        [pod] = client.list("Pod", namespace)
+        for name in ("b", "c"):
+            project.write("pkg/model.py", f"NAME = '{name}'")
+            session.wait_for(f"RUN {name} ")
+        assert [each["metadata"]["uid"] for each in client.list("Pod", namespace)] == [pod["metadata"]["uid"]]
+        assert has_condition("Admitted")(workload_of(client, namespace, job["metadata"]["uid"]))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=SECONDS)
+    client.wait_until_deleted("TrainJob", namespace, job["metadata"]["name"])

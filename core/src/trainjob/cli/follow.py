@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from rich.console import Console
@@ -29,6 +30,23 @@ from trainjob.lifecycle.job_guard import JobGuard, apply_kill_action_on_error
 from trainjob.status import Outcome
 from trainjob.threads import run_on_thread
 
+OnSubmitted = Callable[[JobReference, ProgressOutput, Interruption], None]
+"""Function that is called with each submitted TrainJob, before the wait for it."""
+
+
+class StartOver(Exception):
+    """Interruption after which the caller submits another request of the same run key.
+
+    The TrainJob is left as it is, because the next submission replaces it.
+
+    Attributes:
+        request: the other request.
+    """
+
+    def __init__(self, request: UserRequest) -> None:
+        super().__init__("another request replaces the TrainJob")
+        self.request = request
+
 
 def follow(
     cluster: Cluster,
@@ -38,6 +56,7 @@ def follow(
     *,
     interruption_retries: int | None = None,
     keep_colors: bool = False,
+    on_submitted: OnSubmitted | None = None,
 ) -> Outcome:
     """Submit or adopt a TrainJob, and report its progress until it has ended.
 
@@ -53,6 +72,7 @@ def follow(
         interruption_retries: how often another attempt starts after the infrastructure has interrupted the TrainJob;
             None means the number of the request.
         keep_colors: whether the colors of log lines stay.
+        on_submitted: see [OnSubmitted][].
 
     Returns:
         The outcome, also of a failed TrainJob.
@@ -60,11 +80,18 @@ def follow(
     Raises:
         InvalidSpec: the request cannot be expressed; nothing was sent.
         Interrupted: a signal ended the command; what happened to the TrainJob was reported.
+        StartOver: the reason with which `on_submitted`, or what it has started, interrupted the wait.
         BrokenPipeError: the reader of the console is gone.
         ClusterError: the cluster cannot be reached or refuses.
     """
     follower = _JobFollower(
-        cluster, request, namespace, console, interruption_retries=interruption_retries, keep_colors=keep_colors
+        cluster,
+        request,
+        namespace,
+        console,
+        interruption_retries=interruption_retries,
+        keep_colors=keep_colors,
+        on_submitted=on_submitted,
     )
     return asyncio.run(follower.run())
 
@@ -79,10 +106,12 @@ class _JobFollower:
         *,
         interruption_retries: int | None,
         keep_colors: bool,
+        on_submitted: OnSubmitted | None,
     ) -> None:
         self._cluster, self._request, self._namespace, self._console = cluster, request, namespace, console
         given = request.request.interruption_retries if interruption_retries is None else interruption_retries
         self._interruption_retries, self._keep_colors, self._guard = given, keep_colors, JobGuard()
+        self._on_submitted = on_submitted
 
     async def run(self) -> Outcome:
         """Submit or adopt the TrainJob and wait until it has ended; see [follow][]."""
@@ -96,7 +125,7 @@ class _JobFollower:
             self._namespace,
             on_kill,
             lambda line: terminal.error_console().print(escape(line)),
-            ignored_errors=(Interrupted, BrokenPipeError),
+            ignored_errors=(Interrupted, BrokenPipeError, StartOver),
         )
         try:
             with ended, ProgressOutput(self._console, interruption, keep_colors=self._keep_colors) as output:
@@ -140,6 +169,8 @@ class _JobFollower:
                 on_notice=print_notice,
             )
         output.print_line(describe_submission(reference))
+        if self._on_submitted:
+            self._on_submitted(reference, output, interruption)
         return reference
 
     async def _wait(self, reference: JobReference, output: ProgressOutput) -> Outcome:
