@@ -109,3 +109,11 @@ RUNNABLE_BLOCKS = [block for block in ALL_BLOCKS if not block.skip_reason]
 def python_blocks(engine: str) -> list[CodeBlock]:
     """Return the Python blocks that run in the environment of an engine."""
     return [block for block in RUNNABLE_BLOCKS if block.language == "python" and block.engine == engine]
+
+
+def write_project(page: str, folder: Path) -> None:
+    """Write the files of a page that are in folders, such as those of a project that travels."""
+    for block in ALL_BLOCKS:
+        if block.page == page and "/" in block.title:
+            (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.title).write_text(block.text, "utf-8")

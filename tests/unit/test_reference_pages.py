@@ -189,7 +189,7 @@ def test_the_permissions_are_those_of_the_manifests():
     role, rest = page.split("## Additional permissions")
     assert listed_permissions(role) == granted_permissions("steps")
     rows = dict(re.findall(r"^\| `(\w+)` \| (`[^|]*) \|", rest.split("## Subjects")[0], re.MULTILINE))
-    assert set(rows) == {"airflow", "kfp", "person", "promotion", "cluster"}
+    assert set(rows) == {"airflow", "kfp", "person", "code", "dev", "promotion", "cluster"}
     for manifest, text in rows.items():
         assert listed_permissions(text) == granted_permissions(manifest), manifest
 

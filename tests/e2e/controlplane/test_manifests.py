@@ -26,12 +26,15 @@ from trainjob.client import Cluster, Connection
 from trainjob.client.resources import Resource
 from trainjob.errors import InvalidSpec, WaitTimeout
 from trainjob.lifecycle import Limits, Listener, cancel, set_suspended, submit, wait
+from trainjob.lifecycle.code_changes import ChangesPublisher
+from trainjob.manifest.code import changes_name
+from trainjob.project_code.changes import CodeChanges
 from trainjob.retention import sweep
 from trainjob.spec.job import STOCK_RUNTIME
 
 IMAGE = "busybox"
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
-ALL = ("airflow", "cluster", "kfp", "network-policy", "person", "promotion", "runtimes", "steps")
+ALL = ("airflow", "cluster", "code", "dev", "kfp", "network-policy", "person", "promotion", "runtimes", "steps")
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -267,6 +270,55 @@ def test_granted_permissions_are_the_used_ones(plane, restricted_connection, nam
     others, refused = len(used - granted - for_all), sum(not one[3] for one in found)
     result = f"{len(used & granted)} verbs used of {len(granted)} granted, others {others}, refused {refused}"
     evidence("security", check=f"manifests/{name} against the audit log of kube-apiserver 1.36", result=result)
+
+
+def claim_name(admin, namespace, name):
+    """Create the ConfigMap that a deleted TrainJob would have left."""
+    admin.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}, namespace)
+
+
+def use_code(cluster, admin, namespace, request):
+    """Run a project, one whose ConfigMap exists, and a sweep."""
+    for number in range(2):
+        reference = submit(cluster, request, RunKey("test", "code", "train", str(number)), namespace=namespace)
+        wait(cluster, reference).raise_for_failure()
+        cancel(cluster, reference, ignore_end=True)
+        admin.wait_until_deleted("ConfigMap", namespace, f"{reference.name}-code")
+        claim_name(admin, namespace, f"{reference.name}-code")
+        again = submit(cluster, request, RunKey("test", "code", "train", str(number)), namespace=namespace)
+        wait(cluster, again).raise_for_failure()
+    sweep(cluster, namespace=namespace)
+
+
+def use_dev(cluster, admin, namespace, request):
+    """Send two changes to a TrainJob that runs, as `trainjob dev` does."""
+    trainer = request.trainer.model_copy(update={"command": ("sleep", "600")})
+    key = RunKey("test", "dev", "train", "1")
+    reference = submit(cluster, request.model_copy(update={"trainer": trainer}), key, namespace=namespace)
+    wait_until(lambda: admin.list("Pod", namespace))
+    claim_name(admin, namespace, changes_name(reference.name))
+    publisher = ChangesPublisher(cluster, reference, print)
+    for number in range(2):
+        publisher.publish(CodeChanges(str(number) * 64, b"archive", (), is_empty=False))
+    cancel(cluster, reference)
+
+
+@pytest.mark.parametrize(("name", "use"), [("code", use_code), ("dev", use_dev)])
+def test_the_permissions_of_projects_are_the_used_ones(plane, admin, namespace, tmp_path, name, use):
+    control_plane, log = plane
+    token = shipped_manifests.create_restricted_token(admin, namespace, "person")
+    shipped_manifests.apply_roles(admin, namespace, name, "robot")
+    (tmp_path / "train.py").write_text("print('done')\n")
+    trainer = CustomTrainerContainer(image=IMAGE, command=["python3", "train.py"], code=str(tmp_path), num_nodes=1)
+    connection = Connection(kubeconfig_text=kubeconfig_with_token(str(control_plane.kubeconfig), token, namespace))
+    with closing(Cluster(connection, retry_seconds=20.0)) as cluster:
+        use(cluster, admin, namespace, TrainJob(trainer=trainer))
+    found = audited_requests(log, namespace, "")
+    granted, of_person = (shipped_manifests.granted_permissions(each) for each in (name, "person"))
+    used = {(group, resource, verb) for group, resource, verb, _, _ in found if resource}
+    assert used >= granted
+    assert used <= granted | of_person | COMMON_PERMISSIONS
+    assert {one for one in found if not one[3]} == set()
 
 
 def promote_a_held_model(promoter, kserve, kind, name):

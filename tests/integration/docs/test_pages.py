@@ -18,7 +18,15 @@ from kubernetes.dynamic import DynamicClient
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from tests.support.code_blocks import ALL_BLOCKS, PAGES, ROOT, RUNNABLE_BLOCKS, inline_code, python_blocks
+from tests.support.code_blocks import (
+    ALL_BLOCKS,
+    PAGES,
+    ROOT,
+    RUNNABLE_BLOCKS,
+    inline_code,
+    python_blocks,
+    write_project,
+)
 from tests.support.page_commands import parse_commands
 from tests.support.page_runs import BLOCKS_OF_OTHER_TESTS, PAGES_OF_OTHER_TESTS
 from trainjob.cli.application import application
@@ -131,6 +139,7 @@ def test_yaml_blocks_are_accepted(block, tmp_path, request):
 
 
 def write_block(block, folder):
+    write_project(block.page, folder)
     path = folder / "block.yaml"
     path.write_text(block.text, "utf-8")
     return path
@@ -141,7 +150,8 @@ def check_steps(block, documents, folder):
     arguments = ["submit", str(write_block(block, folder)), "--output", "yaml", "--dialect", "2.2"]
     done = CliRunner().invoke(application(), arguments)
     assert done.exit_code == 0, done.output
-    assert len(list(yaml.safe_load_all(done.stdout))) == len(documents)
+    printed = [document["kind"] for document in yaml.safe_load_all(done.stdout)]
+    assert printed.count("TrainJob") == len(documents)
 
 
 def check_kustomization(document):
