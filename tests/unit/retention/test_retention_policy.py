@@ -226,3 +226,10 @@ def test_kill_actions_and_lifetimes_that_cannot_be_applied_are_refused(make, wor
 def test_an_export_names_the_trainjob_whose_claim_it_reads(workspace, destination, exports):
     exported = to_trainjob(ExportModel(workspace=workspace, destination=destination))
     assert exported.annotations.get(labels.EXPORTS) == exports
+
+
+@pytest.mark.parametrize(("age", "action"), [(0.5, SweepAction.RETAIN), (2, SweepAction.DELETE_UNLESS_CALLER_RUNS)])
+def test_a_job_that_stores_code_is_deleted_when_no_submission_has_adopted_it_for_an_hour(age, action):
+    found = job(created=age)
+    found["metadata"]["labels"] = {**found["metadata"].get("labels", {}), labels.ENGINE: labels.CODE_ENGINE}
+    assert action_of(found) is action

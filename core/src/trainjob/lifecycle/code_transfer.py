@@ -27,6 +27,7 @@ from trainjob.lifecycle.identity import JobReference, RunKey
 from trainjob.lifecycle.job_logs import Listener
 from trainjob.lifecycle.wait_policy import Limits
 from trainjob.lifecycle.waiting import wait
+from trainjob.manifest import labels
 from trainjob.manifest.code import (
     MAX_CONFIG_MAP_BYTES,
     build_config_map,
@@ -123,7 +124,7 @@ def store_code(
     code = find_code(job)
     if code is None or not isinstance(job, TrainJob) or job.workspace is None or not needs_workspace(code):
         return
-    key = RunKey("trainjob-code", job.workspace.location, job.workspace.sub_path, code.sha256, origin=namespace)
+    key = RunKey(labels.CODE_ENGINE, job.workspace.location, job.workspace.sub_path, code.sha256, origin=namespace)
     transfer = _Transfer(cluster, job, code, key, namespace, submit, on_notice)
     for tries_left in reversed(range(_MAX_TRIES)):
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from trainjob.job_variables import CODE_ARCHIVE, CODE_RECORDS
@@ -39,6 +40,7 @@ _LOOP_PACKAGES = ("trainjob.programs.code_loop", *CODE_PACKAGES)
 _CHANGES_PATH = "/var/run/trainjob/changes"
 _PART_KEY = "part"
 _STORAGE_NAME = "trainjob-code"
+_STORAGE_TTL = timedelta(hours=1)
 # The training's own, because the cluster may require them.
 _STORAGE_FIELDS = ("queue", "placement", "labels", "annotations", "queue_timeout", "start_timeout")
 
@@ -190,6 +192,8 @@ def build_storage_request(job: TrainJob, code: PackedCode, part_names: Sequence[
         workspace=job.workspace,
         volumes=(parts,) if part_names else (),
         program=job.program,
+        ttl_after_success=_STORAGE_TTL,  # if the submission dies before it deletes the TrainJob
+        ttl_after_failure=_STORAGE_TTL,
         **{name: getattr(job, name) for name in _STORAGE_FIELDS},
     )
 

@@ -61,6 +61,8 @@ CODE = f"{PREFIX}/code"
 """Annotation: SHA-256, commit and branch of the project that travels with the TrainJob, as a JSON object."""
 CHANGES = f"{PREFIX}/changes"
 """Annotation: number of the changes that `trainjob dev` has sent. Its change makes the kubelet read them at once."""
+CODE_ENGINE = "trainjob-code"
+"""Value of [ENGINE][] of a TrainJob that stores code in a workspace; several submissions may wait for it."""
 OWN_CLAIM_PREFIX = "initializer-"
 """Prefix of the claim on which a built-in run keeps its model; the TrainJob's name follows (Trainer 2.2 and later)."""
 MANAGED_BY: Mapping[str, str] = {"app.kubernetes.io/managed-by": "trainjob"}

@@ -15,6 +15,8 @@ from trainjob.status import Phase, build_outcome, derive_verdict
 from trainjob.status.failed_mark import read_failed_mark
 from trainjob.status.nested_fields import get_str
 
+_CODE_ACTIVE_FOR = timedelta(hours=1)  # no workflow engine knows a TrainJob that stores code
+
 
 class SweepAction(Enum):
     """Action of a sweep on a TrainJob, as far as it follows from the TrainJob alone."""
@@ -90,6 +92,11 @@ def _decide_unfinished(job: Mapping[str, Any], age: timedelta, lifetimes: Lifeti
     is_as_requested = on_kill == "keep" or (on_kill == "suspend" and job["spec"].get("suspend"))
     if is_as_requested or age < lifetimes.active_for:
         return SweepDecision(SweepAction.RETAIN)
+    if get_str(job, "metadata", "labels", labels.ENGINE) == labels.CODE_ENGINE:
+        if age < _CODE_ACTIVE_FOR:
+            return SweepDecision(SweepAction.RETAIN)
+        reason = f"it stores code, and no submission has adopted it for {format_duration(_CODE_ACTIVE_FOR)}"
+        return SweepDecision(SweepAction.DELETE_UNLESS_CALLER_RUNS, reason)
     return SweepDecision(SweepAction.END_IF_CALLER_ENDED, "no process waits for it any more")
 
 
