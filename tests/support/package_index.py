@@ -17,7 +17,7 @@ from tests.support.loopback_server import LoopbackServer
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel with one module, which has its name and the attribute `VERSION`."""
+    """A wheel with one module, which has its name and the attribute `VERSION`, and a program, which prints this."""
 
     name: str
     version: str
@@ -32,17 +32,23 @@ class Wheel:
         return hashlib.sha256(self.content()).hexdigest()
 
     @property
+    def metadata(self) -> str:
+        head = f"Metadata-Version: 2.1\nName: {self.name}\nVersion: {self.version}\n"
+        return head + "".join(f"Requires-Dist: {one}\n" for one in self.requires)
+
+    @property
     def requirement(self) -> str:
         """The line of a lock."""
         return f"{self.name}=={self.version} \\\n    --hash=sha256:{self.digest}\n    # via a test\n"
 
     def content(self) -> bytes:
-        info = f"{self.name.replace('-', '_')}-{self.version}.dist-info"
-        metadata = f"Metadata-Version: 2.1\nName: {self.name}\nVersion: {self.version}\n"
+        module = self.name.replace("-", "_")
+        info = f"{module}-{self.version}.dist-info"
         files = {
-            f"{self.name.replace('-', '_')}.py": f"VERSION = {self.version!r}\n",
-            f"{info}/METADATA": metadata + "".join(f"Requires-Dist: {one}\n" for one in self.requires),
+            f"{module}.py": f"VERSION = {self.version!r}\n\ndef main():\n    print(VERSION)\n",
+            f"{info}/METADATA": self.metadata,
             f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            f"{info}/entry_points.txt": f"[console_scripts]\n{self.name} = {module}:main\n",
         }
         record = "".join(f"{name},sha256={_record_hash(text)},{len(text)}\n" for name, text in files.items())
         written = io.BytesIO()
@@ -101,7 +107,7 @@ class PackageIndex:
 
     def downloads(self, name: str) -> int:
         """Return how many times a wheel of this distribution was requested."""
-        return sum(name in path for path in self.requests if path.startswith("/files/"))
+        return sum(name in path for path in self.requests if path.startswith("/files/") and path.endswith(".whl"))
 
     def _respond(self, request: BaseHTTPRequestHandler) -> None:
         path = unquote(request.path)
@@ -114,13 +120,16 @@ class PackageIndex:
             request.end_headers()
             return
         kind, _, name = path.strip("/").partition("/")
-        if kind == "files":
+        if name.endswith(".metadata"):  # PEP 658, so that uv requests only the wheels that it installs
+            bodies = [one.metadata.encode() for one in self.wheels if f"{one.filename}.metadata" == name]
+        elif kind == "files":
             self.download_started.set()
             self.gate.wait()
             bodies = [one.content() for one in self.wheels if one.filename == name]
         else:
             links = [
-                f'<a href="/files/{quote(one.filename)}#sha256={one.digest}">{one.filename}</a>'
+                f'<a href="/files/{quote(one.filename)}#sha256={one.digest}" data-core-metadata="true">'
+                f"{one.filename}</a>"
                 for one in self.wheels
                 if one.name == name
             ]

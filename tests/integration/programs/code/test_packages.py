@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.programs.code.package_index import PackageIndex, build_wheel
 from tests.integration.programs.code.packed_project import Pod, find_pythons, pack_texts
+from tests.support.package_index import PackageIndex, Wheel
 from tests.support.uv import UV
 from trainjob.programs.code.uv_program import UV_VERSION
 from trainjob.status.failure_rules import Category
@@ -31,10 +31,7 @@ DAY = 86_400
 
 @pytest.fixture
 def index() -> Iterator[PackageIndex]:
-    with PackageIndex() as index:
-        index.add("tiny", "1.0")
-        index.add("tiny", "2.0")
-        index.add("model-zoo", "3.1", "tiny")
+    with PackageIndex([Wheel("tiny", "1.0"), Wheel("tiny", "2.0"), Wheel("model-zoo", "3.1", ("tiny",))]) as index:
         yield index
 
 
@@ -67,7 +64,7 @@ def list_entries(pod: Pod) -> list[str]:
 def add_to_image(pod: Pod, name: str, version: str, *requires: str) -> None:
     image = pod.folder / "image"
     archive = pod.folder / "image.zip"
-    archive.write_bytes(build_wheel(name, version, requires)[1])
+    archive.write_bytes(Wheel(name, version, requires).content())
     shutil.unpack_archive(archive, image)
     pod.variables["PYTHONPATH"] = str(image)
 
@@ -92,7 +89,7 @@ def test_packages_and_their_programs_are_installed(pod, python):
 def test_a_second_start_sends_no_request_and_keeps_the_versions(pod, index):
     install(pod, "model-zoo", "tiny")
     index.requests.clear()
-    index.add("tiny", "3.0")
+    index.wheels.append(Wheel("tiny", "3.0"))
     (pod.folder / "bin" / "uv").unlink()
     done = install(pod, "model-zoo", "tiny", **{"other.py": "changed code"})
     assert imported(done) == {"tiny": "2.0"}
@@ -133,9 +130,11 @@ def test_a_build_of_the_image_needs_nothing_that_the_image_lacks(pod, requiremen
 
 
 def test_locked_packages_that_only_another_build_needs_are_not_installed(pod, index, tmp_path):
-    index.add("cuda-driver", "12.8")
-    index.add("cuda-parts", "12.8", "cuda-driver")
-    index.add("torch-like", "1.0", "cuda-parts", "tiny")
+    index.wheels += [
+        Wheel("cuda-driver", "12.8"),
+        Wheel("cuda-parts", "12.8", ("cuda-driver",)),
+        Wheel("torch-like", "1.0", ("cuda-parts", "tiny")),
+    ]
     files = lock(pod, PYPROJECT.replace("only-dev", "torch-like"), tmp_path / "project")
     add_to_image(pod, "torch-like", "1.0+cu126")
     done = pod.run(*build_start(pod, files, "torch_like", "model_zoo", "tiny"))
@@ -167,9 +166,9 @@ dev = ["only-dev"]
 
 @pytest.mark.parametrize(("no_dev", "count"), [("", 3), ("1", 2)], ids=["with dev", "without dev"])
 def test_a_lock_is_installed_with_its_default_groups(pod, index, tmp_path, no_dev, count):
-    index.add("only-dev", "0.1")
+    index.wheels.append(Wheel("only-dev", "0.1"))
     files = lock(pod, PYPROJECT, tmp_path / "project")
-    index.add("tiny", "9.0")
+    index.wheels.append(Wheel("tiny", "9.0"))
     if no_dev:
         pod.variables["UV_NO_DEV"] = no_dev
     done = pod.run(*build_start(pod, files, "model_zoo", "tiny"))
@@ -179,7 +178,7 @@ def test_a_lock_is_installed_with_its_default_groups(pod, index, tmp_path, no_de
 
 def test_hashes_of_a_lock_are_checked(pod, index, tmp_path):
     files = lock(pod, PYPROJECT.replace("only-dev", "tiny"), tmp_path / "project")
-    index.add("model-zoo", "3.1", "tiny", "other")
+    index.wheels[2] = Wheel("model-zoo", "3.1", ("tiny", "other"))  # same name, other contents
     pod.variables["UV_CACHE_DIR"] = str(tmp_path / "empty")
     done = pod.run(*build_start(pod, files))
     assert done.returncode == 1
@@ -279,16 +278,14 @@ def test_settings_of_pips_file_apply(pod, index):
 
 
 def test_wheels_in_a_folder_are_enough_without_an_index(pod):
-    name, content = build_wheel("offline", "1.0")
-    (pod.folder / name).write_bytes(content)
+    wheel = Wheel("offline", "1.0")
+    (pod.folder / wheel.filename).write_bytes(wheel.content())
     pod.variables.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(pod.folder))
     assert imported(install(pod, "offline", "offline")) == {"offline": "1.0"}
 
 
 def test_an_index_of_the_file_is_used_beside_the_pods(pod):
-    with PackageIndex() as other:
-        other.add("extra", "5.0")
-        other.add("tiny", "1.5")
+    with PackageIndex([Wheel("extra", "5.0"), Wheel("tiny", "1.5")]) as other:
         done = install(pod, f"--extra-index-url {other.url}\nextra\ntiny", "extra", "tiny")
     assert imported(done) == {"extra": "5.0", "tiny": "2.0"}
 
@@ -301,19 +298,19 @@ def test_uv_is_installed_by_pip_if_the_image_has_none(pod, tmp_path, index):
     assert done.returncode == 1
     assert "code: failed: packages could not be installed: pip ended with 1: " in done.stderr
     assert f"uv=={UV_VERSION}" in done.stderr.splitlines()[-1]
-    index.add("uv", UV_VERSION)  # its program prints the version, and writes no list
+    index.wheels.append(Wheel("uv", UV_VERSION))  # its program prints the version, and writes no list
     done = install(pod, "tiny", "tiny")
     assert f"code: the image has no uv, installing uv {UV_VERSION} with pip" in done.stdout
     assert f"/files/uv-{UV_VERSION}-py3-none-any.whl" in index.requests
 
 
 def test_a_killed_installation_does_not_harm_the_next(pod, index):
-    index.may_send_files.clear()
+    index.gate.clear()
     process = pod.start(*build_start(pod, {"requirements.txt": "tiny"}, "tiny"))
-    assert index.file_requested.wait(60)
+    assert index.download_started.wait(60)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    index.may_send_files.set()
+    index.gate.set()
     assert "unfinished" in list_entries(pod)
     assert imported(install(pod, "tiny", "tiny")) == {"tiny": "2.0"}
     assert list_entries(pod) == ["packages", "resolution", "unfinished"]
@@ -324,11 +321,11 @@ def test_a_killed_installation_does_not_harm_the_next(pod, index):
 
 
 def test_pods_that_install_at_once_share_one_folder(pod, index):
-    index.may_send_files.clear()
+    index.gate.clear()
     start = build_start(pod, {"requirements.txt": "tiny"}, "tiny")
     processes = [pod.start(*start) for _ in range(3)]
-    assert index.file_requested.wait(60)
-    index.may_send_files.set()
+    assert index.download_started.wait(60)
+    index.gate.set()
     outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], outputs
     assert len({output.splitlines()[-1] for output in outputs}) == 1
