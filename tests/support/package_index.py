@@ -17,7 +17,7 @@ from tests.support.loopback_server import LoopbackServer
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel with one module, which has its name and the attribute `VERSION`, and a program, which prints this."""
+    """A wheel with a module of its name, whose `VERSION` is printed by a program of its name."""
 
     name: str
     version: str

@@ -44,6 +44,7 @@ COMMANDS_OF_OTHER_TESTS = {
 BLOCKS_OF_OTHER_TESTS = {
     "export_usage.py": "tests/integration/airflow/test_usage_records.py",
     **dict.fromkeys(("digits/model.py", "digits/train.py"), _SESSIONS),
+    "digits/requirements.txt": _BLOCKS,
     **dict.fromkeys(
         ("src/line_framework/config.py", "src/line_framework/framework.py", "pyproject.toml"),
         "tests/integration/docs/test_framework_page.py",
