@@ -118,16 +118,22 @@ def _run_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes
 
 
 def _find_running(folder: Path) -> Path | None:
-    """Return the repository of a folder if this process runs code of it; otherwise None.
+    """Return the repository of a folder if git may refuse it, and this process runs code of it; otherwise None.
 
     git refuses a repository of another user, because its settings can run programs. Such a repository is the checkout
     of Airflow's DAGs by git-sync, whose DAG file this process has executed.
     """
     repository = find_repository(folder)
-    if repository is None:
+    if repository is None or not _may_have_other_owner(repository):
         return None
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     return repository if any(file and repository in Path(file).resolve().parents for file in files) else None
+
+
+def _may_have_other_owner(repository: Path) -> bool:
+    """Return whether a repository is another user's, or its `.git` is a file that names a folder elsewhere."""
+    git = repository / ".git"
+    return not git.is_dir() or any(path.stat().st_uid != os.geteuid() for path in (repository, git))
 
 
 def _describe_failure(folder: Path, ended: subprocess.CompletedProcess[bytes]) -> str:
