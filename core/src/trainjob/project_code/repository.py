@@ -118,7 +118,7 @@ def _run_git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes
 
 
 def _find_running(folder: Path) -> Path | None:
-    """Return the repository of a folder if git may refuse it, and this process runs code of it; otherwise None.
+    """Return the repository of a folder if git may refuse it, but its code runs here.
 
     git refuses a repository of another user, because its settings can run programs. Such a repository is the checkout
     of Airflow's DAGs by git-sync, whose DAG file this process has executed.
@@ -131,7 +131,10 @@ def _find_running(folder: Path) -> Path | None:
 
 
 def _may_have_other_owner(repository: Path) -> bool:
-    """Return whether a repository is another user's, or its `.git` is a file that names a folder elsewhere."""
+    """Return whether git may refuse a repository as another user's.
+
+    A `.git` that is a file names a folder elsewhere, whose owner may be another one.
+    """
     git = repository / ".git"
     return not git.is_dir() or any(path.stat().st_uid != os.geteuid() for path in (repository, git))
 
