@@ -39,10 +39,11 @@ from trainjob.errors import InvalidSpec, JobFailed, PermissionDenied
 from trainjob.inspection.description import describe
 from trainjob.lifecycle import Listener
 from trainjob.lifecycle.prepared_job import prepare_job
-from trainjob.manifest.code import CODE_FOLDER, MAX_CONFIG_MAP_BYTES
+from trainjob.manifest.code import CODE_FOLDER
 from trainjob.manifest.tracking import build_tracked_run
 from trainjob.project_code import pack
 from trainjob.retention import sweep
+from trainjob.spec.code import MAX_CONFIG_MAP_BYTES
 from trainjob.spec.trainers import trainer_image
 
 ROOT = Path(__file__).resolve().parents[3]

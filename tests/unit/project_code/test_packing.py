@@ -12,9 +12,9 @@ import zipfile
 import pytest
 
 from trainjob.errors import InvalidSpec
-from trainjob.project_code import MAX_INLINE_BYTES, list_files, pack, write_archive
+from trainjob.project_code import list_files, pack, write_archive
 from trainjob.project_code.archive import read_archive
-from trainjob.spec.code import Code
+from trainjob.spec.code import MAX_CONFIG_MAP_BYTES, Code
 
 
 def pack_folder(folder, requirements=""):
@@ -84,11 +84,11 @@ def test_a_repository_without_a_commit_has_no_origin(tmp_path, write, git):
 
 
 def test_a_large_archive_is_not_kept_but_written_again(tmp_path, write):
-    noise = random.Random(1).randbytes(MAX_INLINE_BYTES)  # noqa: S311 - not a secret
+    noise = random.Random(1).randbytes(MAX_CONFIG_MAP_BYTES)  # noqa: S311 - not a secret
     project = write(tmp_path / "p", {"train.py": "x", "noise.bin": b"\0" + noise})
     packed = pack_folder(project)
     assert packed.archive == ""
-    assert packed.size > MAX_INLINE_BYTES
+    assert packed.size > MAX_CONFIG_MAP_BYTES
     sink = io.BytesIO()
     write_archive(packed, sink)
     assert len(sink.getvalue()) == packed.size

@@ -16,11 +16,11 @@ import typer
 from trainjob.cli import table_format, terminal
 from trainjob.cli.terminal import escape
 from trainjob.manifest.shared_code import build_shared_config_map
-from trainjob.project_code import ARCHIVE_SUFFIX, MAX_INLINE_BYTES, ProjectFile, list_files, write_archive
+from trainjob.project_code import ARCHIVE_SUFFIX, ProjectFile, list_files, write_archive
 from trainjob.project_code import pack as pack_project
 from trainjob.project_code.checks import format_size
 from trainjob.spec.base import invalid_field
-from trainjob.spec.code import Code, PackedCode
+from trainjob.spec.code import MAX_CONFIG_MAP_BYTES, Code, PackedCode
 
 __all__ = ["pack"]
 
@@ -101,7 +101,7 @@ def _show(packed: PackedCode, files: Sequence[ProjectFile], written: Path | None
         terminal.print_line("")
     count = f"{len(files)} file{'s' * (len(files) != 1)}"
     total = format_size(sum(file.size for file in files))
-    limit = "" if packed.archive else f", more than the {format_size(MAX_INLINE_BYTES)} that fit into a TrainJob"
+    limit = "" if packed.archive else f", more than the {format_size(MAX_CONFIG_MAP_BYTES)} that fit into a TrainJob"
     branch = f" ({packed.branch})" if packed.branch else ""
     changes = ", modified since" if packed.modified else ""
     for title, value in (

@@ -25,8 +25,8 @@ from trainjob.project_code.changes import (
     pack_changes,
     read_contents,
 )
-from trainjob.project_code.packing import MAX_INLINE_BYTES
 from trainjob.spec import PackedCode
+from trainjob.spec.code import MAX_CONFIG_MAP_BYTES
 from trainjob.threads import start_thread
 
 _IGNORED = {".git", "__pycache__"}
@@ -130,8 +130,8 @@ class ProjectWatch:
         return True
 
     def _find_reason_for_new_base(self, changes: CodeChanges, contents: Contents) -> str:
-        if changes.size > MAX_INLINE_BYTES:
-            limit = f"{MAX_INLINE_BYTES / 1e6:g} MB"
+        if changes.size > MAX_CONFIG_MAP_BYTES:
+            limit = f"{MAX_CONFIG_MAP_BYTES / 1e6:g} MB"
             return f"the changes have {_format_size(changes.size)} compressed, more than {limit}"
         for name in sorted(self._requirements - {""}):
             if contents.get(name) != self._base.get(name):

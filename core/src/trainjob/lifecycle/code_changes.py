@@ -15,11 +15,10 @@ from typing import Any
 from trainjob.client import Cluster
 from trainjob.errors import ClusterError, Conflict, NotFound, PermissionDenied
 from trainjob.lifecycle.identity import JobReference
-from trainjob.manifest.code import changes_name
-from trainjob.manifest.labels import CHANGES, MANAGED_BY
+from trainjob.manifest.code import build_config_map_metadata, changes_name
+from trainjob.manifest.labels import CHANGES
 from trainjob.programs.code_loop.changes import ARCHIVE_FILE, INFORMATION_FILE
 from trainjob.project_code.changes import CodeChanges
-from trainjob.spec.trainer_versions import API_VERSION
 from trainjob.status.nested_fields import get_str
 
 _MAX_TRIES = 5  # of a change beside another process that changes the ConfigMap
@@ -111,13 +110,7 @@ class ChangesPublisher:
 
     def _build_config_map(self) -> dict[str, Any]:
         reference = self.reference
-        owner = {"apiVersion": API_VERSION, "kind": "TrainJob", "name": reference.name, "uid": reference.uid}
-        metadata = {
-            "name": self._name,
-            "namespace": reference.namespace,
-            "labels": dict(MANAGED_BY),
-            "ownerReferences": [owner],
-        }
+        metadata = build_config_map_metadata(self._name, reference.namespace, (reference.name, reference.uid))
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
 
     def _annotate_pods(self, generation: int) -> None:

@@ -29,7 +29,6 @@ from trainjob.lifecycle.wait_policy import Limits
 from trainjob.lifecycle.waiting import wait
 from trainjob.manifest import labels
 from trainjob.manifest.code import (
-    MAX_CONFIG_MAP_BYTES,
     build_config_map,
     build_storage_request,
     config_map_name,
@@ -41,6 +40,7 @@ from trainjob.manifest.code import (
 from trainjob.manifest.shared_code import describe_creation, name_shared_config_map
 from trainjob.programs.code_storage import EXISTS
 from trainjob.spec import PackedCode, TrainJob, TrainJobManifest
+from trainjob.spec.code import MAX_CONFIG_MAP_BYTES
 from trainjob.status import Phase, derive_verdict
 
 _MAX_TRIES = 5  # of a creation beside an object that another process deletes

@@ -21,15 +21,13 @@ from trainjob.manifest.program_packages import (
 from trainjob.packing import program_command
 from trainjob.spec import BuiltinTrainer, CustomTrainerContainer, PackedCode, Step, TrainJob, Volume
 from trainjob.spec.base import invalid_field
-from trainjob.spec.code import ChangingCode
+from trainjob.spec.code import MAX_CONFIG_MAP_BYTES, ChangingCode
 from trainjob.spec.job import Program
 from trainjob.spec.secrets import EnvValue
 from trainjob.spec.trainer_versions import API_VERSION
 from trainjob.spec.trainers import escape_expansion, trainer_image, validate_command
 from trainjob.spec.volumes import CHANGES_VOLUME, CODE_VOLUME, WORKSPACE
 
-MAX_CONFIG_MAP_BYTES = 1_000_000
-"""Size of a compressed archive that fits into a ConfigMap, which may have 1 MiB (Kubernetes 1.36, MaxSecretSize)."""
 CODE_FOLDER = f"{WORKSPACE}/.trainjob/code"
 """Folder of the workspace with archives that do not fit into a ConfigMap, each named by its digest."""
 _PACKAGES_FOLDER = f"{WORKSPACE}/.trainjob/packages"
@@ -213,6 +211,25 @@ def changes_name(job_name: str) -> str:
     return f"{job_name}-changes"
 
 
+def build_config_map_metadata(name: str, namespace: str, owner: tuple[str, str] | None) -> dict[str, Any]:
+    """Return the metadata of a ConfigMap with the code, or with changes, of a TrainJob.
+
+    Args:
+        name: name of the ConfigMap.
+        namespace: its namespace.
+        owner: name and uid of the TrainJob with which Kubernetes deletes the ConfigMap; None for none.
+    """
+    owners = []
+    if owner:
+        owners = [{"apiVersion": API_VERSION, "kind": "TrainJob", "name": owner[0], "uid": owner[1]}]
+    return {
+        "name": name,
+        "namespace": namespace,
+        "labels": dict(MANAGED_BY),
+        **({"ownerReferences": owners} if owners else {}),
+    }
+
+
 def build_config_map(
     code: PackedCode, name: str, namespace: str, owner: tuple[str, str] | None = None, part: str = ""
 ) -> dict[str, Any]:
@@ -225,19 +242,11 @@ def build_config_map(
         owner: name and uid of the TrainJob with which Kubernetes deletes the ConfigMap; None for none.
         part: the part of the archive, in base64; empty for the whole archive.
     """
-    owners = []
-    if owner:
-        owners = [{"apiVersion": API_VERSION, "kind": "TrainJob", "name": owner[0], "uid": owner[1]}]
+    metadata = build_config_map_metadata(name, namespace, owner)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": dict(MANAGED_BY),
-            "annotations": {CODE: describe_code(code)},
-            **({"ownerReferences": owners} if owners else {}),
-        },
+        "metadata": {**metadata, "annotations": {CODE: describe_code(code)}},
         "binaryData": {_PART_KEY: part} if part else {_KEY: code.archive},
         "immutable": True,
     }

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from trainjob.manifest.code import MAX_CONFIG_MAP_BYTES, build_config_map
+from trainjob.manifest.code import build_config_map
 from trainjob.spec import PackedCode
 from trainjob.spec.base import invalid_field
+from trainjob.spec.code import MAX_CONFIG_MAP_BYTES
 
 _DIGITS = 40  # of the digest in a name; as many as a commit of git has
 _GZIP_WITH_COMMENT = b"\x1f\x8b\x08\x10"  # RFC 1952: deflate, and only the flag FCOMMENT

@@ -17,7 +17,13 @@ _LOCK = "frameworks.checkpoint_copies.lock"
 
 
 def fetch(
-    uri: str, command: Sequence[str], folder: Path, title: str, *, kind: str = "model", env: Mapping[str, str] | None
+    uri: str,
+    command: Sequence[str],
+    folder: Path,
+    title: str,
+    *,
+    kind: str = "model",
+    env: Mapping[str, str] | None = None,
 ) -> None:
     """Fetch files with the program of `InitializeModel`, which continues after a kill.
 

@@ -18,13 +18,11 @@ from trainjob.project_code.checks import check_files, check_links, check_size
 from trainjob.project_code.files import IGNORE_FILE, ProjectFile, list_folder, read_ignore_file
 from trainjob.project_code.repository import Origin, read_origin
 from trainjob.spec.base import invalid_field
-from trainjob.spec.code import Code, PackedCode
+from trainjob.spec.code import MAX_CONFIG_MAP_BYTES, Code, PackedCode
 from trainjob.spec.problems import find_similar
 
 ARCHIVE_SUFFIX = ".tar.gz"
 """End of the name of an archive."""
-MAX_INLINE_BYTES = 1_000_000
-"""Size of a compressed archive in bytes, at most, that travels in an object of the cluster."""
 
 _MAX_LISTED = 12
 _PROJECT_FILE = "pyproject.toml"
@@ -128,7 +126,7 @@ class _InlineArchive:
     def write(self, data: bytes, /) -> None:
         """Count the data, and keep it unless the archive is too large."""
         self.size += len(data)
-        if self.size <= MAX_INLINE_BYTES:
+        if self.size <= MAX_CONFIG_MAP_BYTES:
             self.data += data
         else:
             self.data.clear()

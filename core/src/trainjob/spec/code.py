@@ -13,6 +13,8 @@ from trainjob.addresses import STORE_SCHEMES, check_uri
 from trainjob.spec.base import Spec, invalid_field
 from trainjob.spec.secrets import Endpoint, Region, Secret
 
+MAX_CONFIG_MAP_BYTES = 1_000_000
+"""Size of a compressed archive that fits into a ConfigMap, which may have 1 MiB (Kubernetes 1.36, MaxSecretSize)."""
 Requirements = Literal["", "requirements.txt", "uv.lock"]
 _ARCHIVE_NAME = re.compile(r"-([0-9a-f]{64})\.tar\.gz$")
 _SCHEMES = (*(scheme for scheme in STORE_SCHEMES if scheme != "hf"), "https", "http")

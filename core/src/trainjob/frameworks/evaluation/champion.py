@@ -67,7 +67,7 @@ def find_champion(source: ChampionSource, workspace: Path, folder: Path) -> Path
         rule = "its files must be on the workspace or at an address from which they can be fetched"
         raise InvalidSpec(Problem("champion", uri, rule))
     try:
-        fetch(uri, source.fetch, folder, "evaluate: champion", env=None)
+        fetch(uri, source.fetch, folder, "evaluate: champion")
     except RuntimeError as error:
         raise RuntimeError(f"the champion {error}") from None
     return folder
