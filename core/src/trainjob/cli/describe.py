@@ -127,14 +127,9 @@ def _facts(description: Description, spec: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _describe_code(code: Mapping[str, Any]) -> str:
-    code = {"commit": "", **code}
-    commit = f"commit {code['commit'][:12]}{' of ' * bool(code.get('branch'))}{code.get('branch', '')}"
-    words = (
-        f"{code.get('sha256', '')[:12]}",
-        commit if code.get("commit") else "",
-        "modified" * bool(code.get("modified")),
-    )
-    return table_format.join_words(words)
+    branch = f" of {code['branch']}" if code.get("branch") else ""
+    commit = f"commit {code['commit'][:12]}{branch}" if code.get("commit") else ""
+    return table_format.join_words((code.get("sha256", "")[:12], commit, "modified" if code.get("modified") else ""))
 
 
 def _size(spec: Mapping[str, Any]) -> str:

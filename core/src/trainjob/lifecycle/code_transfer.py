@@ -46,8 +46,8 @@ from trainjob.status import Phase, derive_verdict
 _MAX_TRIES = 5  # of a creation beside an object that another process deletes
 _ROLE_HINT = "grant the Role trainjob-code: kubectl apply -n NAMESPACE -k manifests/code"
 
-SubmitFunction = Callable[[TrainJob, RunKey, str], JobReference]
-"""Function that submits a TrainJob under a run key, with a renewal."""
+SubmitFunction = Callable[..., JobReference]
+"""Function that submits a TrainJob under a run key: `trainjob.lifecycle.submit` without its first argument."""
 
 
 def check_shared_config_map(cluster: Cluster, job: TrainJob | TrainJobManifest, namespace: str) -> None:
@@ -158,7 +158,7 @@ class _Transfer:
 
     def _run(self, request: TrainJob, part_names: Sequence[str]) -> list[str]:
         """Run a TrainJob to its end, and return the lines of its log."""
-        reference = self.submit(request, self.key, uuid.uuid4().hex)
+        reference = self.submit(request, self.key, renewal=uuid.uuid4().hex)
         if part_names:
             with _cancel_if_refused(self.cluster, reference):
                 self._send_parts(part_names, reference)

@@ -159,7 +159,7 @@ def submit(
     error: ClusterError | None = None
     known_jobs = [known] if known else []
     notices = _Notices(on_notice, on_submitted, known_jobs)
-    submit_code = partial(_submit_code, cluster, namespace=namespace, owner=owner, on_notice=on_notice)
+    submit_code = partial(submit, cluster, namespace=namespace, owner=owner, on_notice=on_notice)
     used_names = {(each.name, each.namespace) for each in known_jobs}
     while True:
         jobs = _add_known_jobs(cluster, list_labelled_jobs(cluster, key, namespace, notices.report_other), known_jobs)
@@ -205,10 +205,6 @@ def submit(
                     raise
         first_submission = False  # after a failed creation, a TrainJob may have been created and deleted
         timer.pause([*plan.terminating, *plan.delete] or [manifest], None if is_terminating else error)
-
-
-def _submit_code(cluster: Cluster, request: TrainJob, key: RunKey, renewal: str, **arguments: Any) -> JobReference:
-    return submit(cluster, request, key, renewal=renewal, **arguments)
 
 
 def _adopt(cluster: Cluster, prepared: PreparedJob, job: Mapping[str, Any], attempt: int) -> Mapping[str, Any] | None:
