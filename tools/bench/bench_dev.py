@@ -58,6 +58,7 @@ def measure():
         (project / "train.py").write_text(_TRAINING)
         (project / "light.py").write_text("print('done')")
         _edit(project, "start")
+        subprocess.run(["git", "init", "--quiet", project], check=True)
         (folder / "dev.yaml").write_text(_REQUEST)
         environment = {**os.environ, "KUBECONFIG": str(laptop.kubeconfig)}
         cluster = stack.enter_context(closing(Cluster(Connection(kubeconfig=str(laptop.kubeconfig)))))
@@ -132,13 +133,13 @@ def _measure_pairs(cluster, project):
 
 _TEXT = """## Development of a project
 
-The training imports torch, makes one step on a CPU and prints a line. After each of {edits} edits of one of its
-modules, a new run starts. `trainjob dev` keeps the pod and a process that has imported torch; `trainjob run` creates
+The training imports torch, makes one step on a CPU and prints a line. Its project is a repository of git. After each of
+{edits} edits of one of its modules, a new run starts. `trainjob dev` keeps the pod and a process that has imported torch; `trainjob run` creates
 a TrainJob for each of {runs} edits. The time ends when the command has printed the line.
 
 The last two rows are the times from `submit` until `wait` returns for `python -m light`, a module of the project that
-prints a line, {pairs} times in turn: once the project is part of the image, which `PYTHONPATH` stands for, and once it
-travels in a ConfigMap. The difference of their medians is {overhead:.2f} s.
+prints a line, {pairs} times in turn: with the project in the image, for which `PYTHONPATH` names its folder, and with
+the project in a ConfigMap. The difference of their medians is {overhead:.2f} s.
 
 {table}"""
 

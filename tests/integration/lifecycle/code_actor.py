@@ -1,4 +1,4 @@
-"""One try of a step whose project travels.
+"""Try of a step whose project travels.
 
 Usage: code_actor.py KUBECONFIG FOLDER PROJECT RUN WORKSPACE. The program submits or adopts the TrainJob, waits, and
 prints the log lines of its pod. FOLDER may have an armed trap. Without a WORKSPACE, the text is empty.

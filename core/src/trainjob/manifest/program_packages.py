@@ -7,7 +7,7 @@ FETCH_PACKAGES = ("trainjob.programs.fetch", "trainjob.addresses", "trainjob.cre
 PREPARATION_PACKAGES = tuple(
     f"trainjob.programs.{name}" for name in ("fetch.rows", "locked_library", "pip_installation")
 )
-"""What the fetch's program needs besides to prepare rows."""
+"""Further modules of the fetch's program, with which it prepares rows."""
 _SHARED_MODULES = (
     "bucket",
     "connections",

@@ -182,7 +182,7 @@ class CustomTrainerContainer(TrainingNodes):
 
     @property
     def has_start(self) -> bool:
-        """Whether it says what to start, so that the runtime's command is not used."""
+        """Whether a command, module or script is given in place of the runtime's command."""
         return any((self.command, self.module, self.script))
 
 
