@@ -134,8 +134,8 @@ def _measure_pairs(cluster, project):
 _TEXT = """## Development of a project
 
 The training imports torch, makes one step on a CPU and prints a line. Its project is a repository of git. After each of
-{edits} edits of one of its modules, a new run starts. `trainjob dev` keeps the pod and a process that has imported torch;
-`trainjob run` creates a TrainJob for each of {runs} edits. The time ends when the command has printed the line.
+{edits} edits of one of its modules, a new run starts. `trainjob dev` keeps the pod and a process that has imported
+torch; `trainjob run` creates a TrainJob for each of {runs} edits. The time ends when the command has printed the line.
 
 The last two rows are the times from `submit` until `wait` returns for `python -m light`, a module of the project that
 prints a line, {pairs} times in turn: with the project in the image, for which `PYTHONPATH` names its folder, and with
